@@ -29,14 +29,6 @@ _ALL_TAKEN: Final = (
     "no message is in the directory any more. Use --file, or set `evidence` of the target, with an export of what the "
     "service has"
 )
-_EVIDENCE = {
-    "query": "queries of the service",
-    "records": "the records of the service",
-    "totals": "the totals of the service",
-    "files": "the files in the folder",
-    "file": "the files given",
-    "receipts": "receipts only",
-}
 
 
 def register(app: typer.Typer) -> None:
@@ -240,6 +232,8 @@ def _difference_json(item: Difference) -> dict[str, Any]:
 
 
 def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
+    from publisher.reconcile.reconcile import EVIDENCE  # noqa: PLC0415
+
     one = found.targets[name]
     if one.busy:
         say(f"{name}: another run is sending to this target. Try again when it has finished")
@@ -250,7 +244,7 @@ def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
         "other hours", "",
     ]  # fmt: skip
     rows: list[list[object]] = [_row(month) for month in one.months]
-    show_table(f"{name}: by {_EVIDENCE[one.evidence]}", columns, rows, right=set(columns[1:-1]))
+    show_table(f"{name}: by {EVIDENCE[one.evidence].words}", columns, rows, right=set(columns[1:-1]))
     if one.unavailable is not None:
         say(f"{name}: nothing was confirmed: {one.unavailable}")
     elif one.compared_nothing:

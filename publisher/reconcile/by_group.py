@@ -25,6 +25,7 @@ from formats.totals import TotalsKind
 from formats.view import View
 from publisher.messages import erased_groups
 from publisher.plugins import format_of
+from publisher.reconcile.comparison import MonthComparison
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
 from publisher.reconcile.evidence import (
     DURATIONS,
@@ -91,8 +92,8 @@ class GroupCell(msgspec.Struct):
         self.within_s += within_s
 
 
-class ByGroup:
-    """Compares one target with the groups of the evidence."""
+class ByGroup(MonthComparison):
+    """Compares the jobs of one target with the groups of the evidence, by their fields `dimensions`."""
 
     def __init__(
         self,
@@ -103,8 +104,10 @@ class ByGroup:
         verdicts: Verdicts,
         spool: KeepsMessages | None,
         now: int,
+        dimensions: tuple[str, ...],
     ) -> None:
-        self._ledger = ledger
+        super().__init__(ledger)
+        self._dimensions = dimensions
         self._view = view
         self._format = form
         self._totals = form.totals
@@ -116,15 +119,15 @@ class ByGroup:
         for group in evidence:
             self._evidence[group.kind, group.month].append(group)
 
-    def jobs(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
-        """Compare the jobs of a month in groups by these fields, and confirm or list the runs."""
+    def month(self, month: MonthFound) -> None:
+        """See `MonthComparison`; the runs are confirmed or listed."""
+        dimensions = self._dimensions
         found = self._evidence["jobs", month.month]
         if self._totals is not None:
             sent = self._groups("jobs", self._totals, month.month)
             dimensions = _sent_dimensions(dimensions, self._totals, sent)
             expected = self._sent_groups(self._totals, month.month, sent, dimensions)
-            for _entries in self._ledger.counted_pages(month):
-                pass
+            super().month(month)
         else:
             expected = self._sent_runs(month, dimensions, found)
         counts = month.counts_jobs = self._totals is None or self._totals.counts_jobs
@@ -144,14 +147,6 @@ class ByGroup:
                 short.add(tuple(cell[place] for place in places))
         if not (month.is_confirmed and set(verdicts.values()) <= {"agrees"}):
             self._follow(month, common, by_run, short)
-
-    def sync(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
-        """Compare the sync counts of a month."""
-        totals = format_of(self._format.sync).required_totals
-        evidence = _cells(self._evidence["sync", month.month], dimensions, counts_jobs=True)
-        sent = self._groups("sync", totals, month.month)
-        expected = self._sent_groups(totals, month.month, sent, dimensions)
-        self._count(month, "sync", dimensions, expected, evidence, _verdicts(expected, evidence, counts_jobs=True))
 
     def _groups(self, kind: GroupKind, totals: TotalsKind, month: Month) -> dict[str, tuple[State, EvidenceGroup]]:
         """The groups that were sent of a month, with their states, by their keys, without those that cannot be
@@ -323,6 +318,18 @@ class ByGroup:
                 elif verdicts & _LACKING:
                     page.doubts(entry)
             month.confirmed += self._verdicts.write(page)
+
+
+class BySyncCount(ByGroup):
+    """Compares the sync counts of one target."""
+
+    def month(self, month: MonthFound) -> None:
+        """See `MonthComparison`."""
+        totals, dimensions = format_of(self._format.sync).required_totals, self._dimensions
+        evidence = _cells(self._evidence["sync", month.month], dimensions, counts_jobs=True)
+        sent = self._groups("sync", totals, month.month)
+        expected = self._sent_groups(totals, month.month, sent, dimensions)
+        self._count(month, "sync", dimensions, expected, evidence, _verdicts(expected, evidence, counts_jobs=True))
 
 
 def dimensions_of(evidence: Iterable[EvidenceGroup], kind: GroupKind) -> tuple[str, ...]:

@@ -8,10 +8,11 @@ from typing import Final
 
 import msgspec
 
-from formats.calendar import Month, month_bounds, month_of
+from formats.calendar import Month, month_of
 from formats.columns import MISSING, RECORD_COLUMNS, RecordColumns, Value, comparable
 from publisher.errors import UsageError
 from publisher.reason import sentence
+from publisher.reconcile.comparison import MonthComparison
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
 from publisher.reconcile.evidence import EvidenceDatabase, EvidenceRecord
 from publisher.reconcile.ledger import Ledger, LedgerRun, RecordKeys, kept_as
@@ -21,7 +22,7 @@ from publisher.store import ledger_entries
 from publisher.store.ledger_entries import LedgerEntry
 from publisher.store.schema import State
 from publisher.targets.base import KeepsMessages
-from publisher.text import iso
+from publisher.text import counted, iso
 
 # A service that keeps whole seconds rounds: without a tolerance, a record that arrived would look altered.
 _WALL_ROUNDING_S: Final = 1
@@ -42,7 +43,7 @@ _NOT_KNOWN: Final = "not known here"
 _NOT_SELECTED: Final = "known here, and this target does not select it"
 
 
-class ByRecord:
+class ByRecord(MonthComparison):
     """Compares one target. `spool`: a directory from which another program takes messages."""
 
     def __init__(
@@ -56,7 +57,7 @@ class ByRecord:
         sent: SentRecords,
     ) -> None:
         """Raises `UsageError` for evidence with keys of both kinds."""
-        self._ledger = ledger
+        super().__init__(ledger)
         self._keys = keys
         self._sent = sent
         self._content = database.content(found.target)
@@ -70,11 +71,13 @@ class ByRecord:
         self._verdicts = verdicts
         self._spool = spool if spool is not None and spool.taken_away else None
         self._there: dict[str, bool] = {}
+        self._months: dict[Month, MonthFound] = {}
         self._respelled: set[int] = set()
         self._outdated: Mapping[int, tuple[RecordColumns, RecordColumns]] = {}
 
     def month(self, month: MonthFound) -> None:
-        """Compare a month."""
+        """See `MonthComparison`."""
+        self._months[month.month] = month
         month.service_jobs, month.service_wall_s, month.service_cpu_s = 0, 0.0, 0.0
         for entries in _with_whole_seconds(self._ledger.counted_pages(month)):
             sent: Mapping[int, RecordColumns] = {}
@@ -217,11 +220,21 @@ class ByRecord:
                 gone.add(batch_id)
         return frozenset(gone)
 
-    def foreign(self, months: dict[Month, MonthFound]) -> None:
+    def end(self) -> None:
+        """Report what the service has besides, and what the present settings would change."""
+        self._report_foreign()
+        outdated = sum(month.outdated for month in self._months.values())
+        if outdated:
+            repeats = "" if self._found.keeps_first else ". `republish` sends them with those"
+            self._found.notes.append(
+                f"{counted(outdated, 'record')} would have other values by the present settings; the service has what "
+                f"was sent{repeats}"
+            )
+
+    def _report_foreign(self) -> None:
         """Report the records that no run matched: those that ended in these months, or have no known end."""
-        bounds = {month: month_bounds(month) for month in months}
         for page in self._database.unmatched(self._found.target):
-            chosen = [one for one in page if one.end is None or month_of(one.end) in bounds]
+            chosen = [one for one in page if one.end is None or month_of(one.end) in self._months]
             with self._ledger.store.read() as connection:
                 keys = [one.key for one in chosen]
                 known = ledger_entries.states_of_records(connection, self._ledger.target_id, keys)
@@ -235,8 +248,8 @@ class ByRecord:
                 if month is None:
                     self._found.foreign += 1
                 else:
-                    months[month].foreign += 1
-                    _add(months[month], one)
+                    self._months[month].foreign += 1
+                    _add(self._months[month], one)
             self._database.add_differences(self._found.target, differences)
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of, periods_between
 from formats.utilization.report import UtilizationReport, read_report
+from publisher.reconcile.comparison import MonthComparison
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
 from publisher.reconcile.evidence_reports import EvidenceReports, Interval
 from publisher.reconcile.ledger import Ledger
@@ -25,7 +26,7 @@ from publisher.text import iso
 _MEASURES: Final = ("queue", "cpu_user", "cpu_system", "slots", "jobs")
 
 
-class ByReport:
+class ByReport(MonthComparison):
     """Compares one target. `spool`: a directory from which another program takes messages."""
 
     def __init__(
@@ -36,14 +37,14 @@ class ByReport:
         verdicts: Verdicts,
         spool: KeepsMessages | None,
     ) -> None:
-        self._ledger = ledger
+        super().__init__(ledger)
         self._kind = kind
         self._evidence = evidence.reports
         self._verdicts = verdicts
         self._spool = spool if spool is not None and spool.taken_away else None
 
     def month(self, month: MonthFound) -> None:
-        """Compare a month."""
+        """See `MonthComparison`."""
         agreeing, there, taken = set[Period](), set[Period](), set[Period]()
         for period in periods_between(self._kind, *month_bounds(month.month)):
             with self._ledger.store.read() as connection:

@@ -13,7 +13,7 @@ Numbers of jobs are exact. Sums of hours agree within the rounding that the serv
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Final, Literal
@@ -26,14 +26,19 @@ from formats.columns import Value
 from formats.rule_codes import CannotRenderError
 from publisher.config.target_kind import SumsKind, TargetKind, spelling_of
 from publisher.reason import sentence
+from publisher.reconcile.comparison import MonthComparison
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
 from publisher.reconcile.ledger import Ledger, LedgerRun
 from publisher.reconcile.lost_jobs import JobHours, may_be_tested, possibly_missing
-from publisher.reconcile.result import Difference, Found, MonthFound
+from publisher.reconcile.result import ALL_MEASURES, Difference, Found, MonthFound
 from publisher.reconcile.sent_records import SentRecords
+from publisher.store import queries
 from publisher.store.schema import State
 from publisher.targets.base import EvidenceUnavailable, GivesSums, PeriodSum, SumsLag
+from publisher.text import counted, iso, past
 
+# The service's clock is not ours: with a smaller one, a difference of clocks would look like a restored service.
+_CLOCK_TOLERANCE_S: Final = 300
 _UNROUNDED_S: Final = 1.0
 """Tolerance where the service does not round: a sum of seconds is converted to hours and back."""
 _RELATIVE: Final = 1e-9
@@ -142,7 +147,7 @@ def _suspect(month: MonthFound, one: SumsDifference, record_id: str) -> Differen
     return Difference(month.month, "suspect", record_id, detail)
 
 
-class BySums:
+class BySums(MonthComparison):
     """Compares one target."""
 
     def __init__(
@@ -154,8 +159,10 @@ class BySums:
         found: Found,
         verdicts: Verdicts,
         sent: SentRecords,
+        clock: Callable[[], int],
     ) -> None:
-        self._ledger = ledger
+        super().__init__(ledger)
+        self._clock = clock
         self._kind = kind.sums
         self._spelt = spelling_of(kind)
         self._format = form
@@ -166,8 +173,9 @@ class BySums:
         self._values: dict[tuple[int, int], tuple[str, ...] | None] = {}
         self._joined = _JoinedCells()
 
-    def month(self, month: MonthFound, now: int) -> EvidenceUnavailable | None:
-        """Compare a month. If the service does not answer, return why; what was sent is counted all the same."""
+    def month(self, month: MonthFound) -> EvidenceUnavailable | None:
+        """See `MonthComparison`."""
+        now = self._clock()
         self._joined = _JoinedCells()
         expected, recent = self._expected(month, now)
         first, stop = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
@@ -190,7 +198,28 @@ class BySums:
         self._count(month, {id(one): one for one in findings.values()}.values())
         if not (month.is_confirmed and all(one.verdict == "agrees" for one in findings.values())):
             self._follow(month, findings, now)
+        if month.sent.jobs:
+            amounts = {"jobs", *self._kind.amounts}
+            self._found.compared = tuple(each for each in ALL_MEASURES if each in amounts)
         return None
+
+    def end(self) -> None:
+        """Add a note if the service's last registration is older than what it accepted last: it may have lost data."""
+        with self._ledger.store.read() as connection:
+            taken = queries.last_taken(connection, self._ledger.target_id)
+        taken = past(taken, self._clock())
+        if self._found.too_recent:
+            jobs, minutes = counted(self._found.too_recent, "job"), self._kind.lag_s // 60
+            self._found.notes.append(
+                f"accepted in the last {minutes} minutes, and perhaps not in the service's sums yet: {jobs}. "
+                "They are neither missing nor confirmed; compare again later, as the next `run` does"
+            )
+        last = max(self._found.registered.values(), default=None)
+        if taken is not None and last is not None and last < taken - _CLOCK_TOLERANCE_S:
+            self._found.notes.append(
+                f"the service's last registration is at {iso(last)}, but it accepted records at {iso(taken)}: it may "
+                "have been restored from an earlier state. Ask its administrator"
+            )
 
     def _settle_recent(
         self,

@@ -10,10 +10,10 @@ evidence goes into a temporary file (`publisher.reconcile.evidence`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 
@@ -28,10 +28,11 @@ from publisher.messages.recipient import Recipient
 from publisher.plugins import format_of
 from publisher.publish.context import Tools
 from publisher.reconcile import counted_twice
-from publisher.reconcile.by_group import ByGroup, compared_of, dimensions_of
+from publisher.reconcile.by_group import ByGroup, BySyncCount, compared_of, dimensions_of
 from publisher.reconcile.by_record import ByRecord
 from publisher.reconcile.by_report import ByReport
 from publisher.reconcile.by_sums import BySums
+from publisher.reconcile.comparison import MonthComparison
 from publisher.reconcile.configured_evidence import configured_evidence
 from publisher.reconcile.confirm import Verdicts, counts_of, remember
 from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, EvidenceRecord
@@ -48,13 +49,11 @@ from publisher.store.database import Store
 from publisher.targets.base import EvidenceUnavailable, GivesRecords, GivesSums, GivesTotals, KeepsMessages
 from publisher.targets.base import Target as Service
 from publisher.targets.identity import TargetContext
-from publisher.text import counted, iso, past
+from publisher.text import counted
 
 _NOTHING_TO_ASK: Final = (
     "the service cannot be asked what it has. Use --file, or set `evidence` of the target, with an export"
 )
-# The service's clock is not ours: with a smaller one, a difference of clocks would look like a restored service.
-_CLOCK_TOLERANCE_S: Final = 300
 
 
 def usual_months(now: int) -> list[Month]:
@@ -162,6 +161,10 @@ def reconcile_targets(
     return found
 
 
+_Comparisons: TypeAlias = Sequence[MonthComparison] | EvidenceUnavailable
+"""What is compared by, each month; or why there is no evidence."""
+
+
 class _ReadEvidence(msgspec.Struct, frozen=True):
     """What a service, a directory, or files have; the records are in the temporary database.
 
@@ -241,28 +244,11 @@ class _OneTarget:
 
     def _by_service(self, listed: Sequence[MonthFound], service: Service) -> None:
         """Compare with the best evidence that the service gives."""
-        found, form = self._found, self._settings.format
-        if isinstance(service, KeepsMessages) and self._sends_reports:
-            found.evidence = "files"
-            reports = reports_of_messages(service.kept(), self._reporting_sites, self._clock())
-            found.notes += reports.all_notes()
-            self._by_report(listed, reports, service)
-        elif isinstance(service, KeepsMessages) and not form.is_readable:
-            self._by_receipts(listed, EvidenceUnavailable(f"{self._settings.records} cannot be read back"))
-        elif isinstance(service, KeepsMessages):
-            self._compare(listed, "files", self._read_messages(listed, service))
-        elif isinstance(service, GivesRecords):
-            self._compare(listed, "records", self._read_records(listed, service))
-        elif isinstance(service, GivesTotals):
-            self._compare(listed, "totals", self._read_totals(listed, service))
-        elif not isinstance(service, GivesSums):
-            self._by_receipts(listed, EvidenceUnavailable(_NOTHING_TO_ASK))
-        elif not (self._sent.are_readable or form.summed_columns):
-            why = f"{self._settings.records} cannot be compared with sums of records"
-            self._by_receipts(listed, EvidenceUnavailable(why))
-        else:
-            found.evidence = "query"
-            self._by_query(listed, service)
+        for kind in EVIDENCE.values():
+            if kind.given_by is not None and kind.comparisons is not None and isinstance(service, kind.given_by):
+                self._compare(listed, kind.name, kind.comparisons(self, listed, service))
+                return
+        self._by_receipts(listed, EvidenceUnavailable(_NOTHING_TO_ASK))
 
     def _advanced(self, runs: int) -> None:
         self._looked_at += runs
@@ -272,13 +258,14 @@ class _OneTarget:
         found = self._found
         if self._sends_reports:
             reports = reports_of_files(files, self._reporting_sites, self._clock())
-            found.evidence, found.notes = "file", list(reports.all_notes())
+            found.notes = list(reports.all_notes())
             reported = sorted({month_of(start) for start, _ in reports.reports})
-            self._by_report(self._months(reported), reports, None)
+            self._compare(self._months(reported), "file", self._of_reports(reports, None))
             return
         evidence = read_files(files, found.target, self._settings.format, self._sites, self._database)
         found.notes = evidence.notes
-        self._compare(self._months(evidence.months), "file", self._of_files(evidence))
+        months = self._months(evidence.months)
+        self._compare(months, "file", self._comparisons(self._of_files(evidence)))
         found.notes += counted_twice.notes_on_hosts(
             self._store, self._config, self._view, evidence.groups, self._database, found.target
         )
@@ -312,82 +299,76 @@ class _OneTarget:
         """Count what the receipts show. `unavailable`: why the service gives no more."""
         if unavailable is not None:
             self._found.unavailable, self._found.unauthorised = unavailable.reason, unavailable.unauthorised
-        self._found.evidence = "receipts"
-        for month in months:
-            self._count(month)
-            month.is_done = True
+        self._compare(months, "receipts", [MonthComparison(self._ledger)])
 
-    def _count(self, month: MonthFound) -> None:
-        """Count what was sent, without comparing it."""
-        for _entries in self._ledger.counted_pages(month):
-            pass
-
-    def _compare(
-        self, months: Sequence[MonthFound], evidence: Evidence, read: _ReadEvidence | EvidenceUnavailable
-    ) -> None:
-        """Compare what was read, record by record, or group by group."""
-        if isinstance(read, EvidenceUnavailable):
-            self._by_receipts(months, read)
+    def _compare(self, months: Sequence[MonthFound], evidence: Evidence, comparisons: _Comparisons) -> None:
+        """Compare month after month, as far as there is evidence."""
+        if isinstance(comparisons, EvidenceUnavailable):
+            self._by_receipts(months, comparisons)
             return
-        found = self._found
-        found.evidence = evidence
-        found.compared = self._database.content(found.target).named if read.has_records else compared_of(read.groups)
-        by_record = self._by_record(read.spool) if read.has_records else None
-        by_group = ByGroup(
-            self._ledger, self._view, self._settings.format, read.groups, self._verdicts, read.spool, self._clock()
-        )
-        for month in months:
-            if by_record is not None:
-                by_record.month(month)
-            elif read.dimensions is not None:
-                by_group.jobs(month, read.dimensions)
-            else:
-                self._count(month)
-            if read.sync_dimensions is not None:
-                by_group.sync(month, read.sync_dimensions)
-            month.is_done = True
-        if by_record is not None:
-            self._end_records(by_record, months)
-        self._note_taken(months)
-
-    def _by_query(self, months: Sequence[MonthFound], service: GivesSums) -> None:
-        kind, form = self._settings.kind, self._settings.format
-        by_sums = BySums(self._ledger, kind, form, service, self._found, self._verdicts, self._sent)
+        self._found.evidence = evidence
         for number, month in enumerate(months):
-            unavailable = by_sums.month(month, self._clock())
-            if isinstance(unavailable, EvidenceUnavailable):
-                month.service_jobs = month.service_wall_s = month.service_cpu_s = None
-                self._by_receipts(months[number + 1 :], unavailable)
-                return
-            if month.sent.jobs:
-                self._found.compared = tuple(each for each in ALL_MEASURES if each in {"jobs", *kind.sums.amounts})
+            for comparison in comparisons:
+                unavailable = comparison.month(month)
+                if unavailable is not None:
+                    month.service_jobs = month.service_wall_s = month.service_cpu_s = None
+                    self._by_receipts(months[number + 1 :], unavailable)
+                    return
             month.is_done = True
-        self._compare_registrations()
-
-    def _compare_registrations(self) -> None:
-        """Add a note if the service's last registration is older than what it accepted last: it may have lost data."""
-        with self._store.read() as connection:
-            taken = queries.last_taken(connection, self._ledger.target_id)
-        taken = past(taken, self._clock())
-        if self._found.too_recent:
-            jobs, minutes = counted(self._found.too_recent, "job"), self._settings.kind.sums.lag_s // 60
+        for comparison in comparisons:
+            comparison.end()
+        taken = sum(month.taken for month in months)
+        if taken:
             self._found.notes.append(
-                f"accepted in the last {minutes} minutes, and perhaps not in the service's sums yet: {jobs}. "
-                "They are neither missing nor confirmed; compare again later, as the next `run` does"
-            )
-        last = max(self._found.registered.values(), default=None)
-        if taken is not None and last is not None and last < taken - _CLOCK_TOLERANCE_S:
-            self._found.notes.append(
-                f"the service's last registration is at {iso(last)}, but it accepted records at {iso(taken)}: it may "
-                "have been restored from an earlier state. Ask its administrator"
+                f"messages of {counted(taken, 'job')} are no longer in this directory, and were not compared: another "
+                "program took them, or somebody removed them"
             )
 
-    def _read_records(self, months: Sequence[MonthFound], service: GivesRecords) -> _ReadEvidence | EvidenceUnavailable:
+    def _comparisons(self, read: _ReadEvidence) -> list[MonthComparison]:
+        """Compare what was read, record by record, or group by group."""
+        by_groups = (
+            self._ledger, self._view, self._settings.format, read.groups, self._verdicts, read.spool, self._clock(),
+        )  # fmt: skip
+        comparisons: list[MonthComparison] = []
+        if read.has_records:
+            self._found.compared = self._database.content(self._found.target).named
+            comparisons.append(
+                ByRecord(self._ledger, self._keys, self._found, self._database, self._verdicts, read.spool, self._sent)
+            )
+        else:
+            self._found.compared = compared_of(read.groups)
+            dimensions = read.dimensions
+            comparisons.append(MonthComparison(self._ledger) if dimensions is None else ByGroup(*by_groups, dimensions))
+        if read.sync_dimensions is not None:
+            comparisons.append(BySyncCount(*by_groups, read.sync_dimensions))
+        return comparisons
+
+    def of_sums(self, _months: Sequence[MonthFound], service: GivesSums) -> _Comparisons:
+        form = self._settings.format
+        if not (self._sent.are_readable or form.summed_columns):
+            return EvidenceUnavailable(f"{self._settings.records} cannot be compared with sums of records")
+        kind = self._settings.kind
+        return [BySums(self._ledger, kind, form, service, self._found, self._verdicts, self._sent, self._clock)]
+
+    def of_messages(self, months: Sequence[MonthFound], service: KeepsMessages) -> _Comparisons:
+        if self._sends_reports:
+            reports = reports_of_messages(service.kept(), self._reporting_sites, self._clock())
+            self._found.notes += reports.all_notes()
+            return self._of_reports(reports, service)
+        if not self._settings.format.is_readable:
+            return EvidenceUnavailable(f"{self._settings.records} cannot be read back")
+        return self._comparisons(self._read_messages(months, service))
+
+    def _of_reports(self, evidence: EvidenceReports, spool: KeepsMessages | None) -> list[MonthComparison]:
+        self._found.compared = ALL_MEASURES
+        return [ByReport(self._ledger, self._settings.period_kind, evidence, self._verdicts, spool)]
+
+    def of_records(self, months: Sequence[MonthFound], service: GivesRecords) -> _Comparisons:
         for month in months:  # all before the first is compared: a record may have another end there
             unavailable = self._read_days(month.month, service)
             if unavailable is not None:
                 return unavailable
-        return _ReadEvidence(has_records=True)
+        return self._comparisons(_ReadEvidence(has_records=True))
 
     def _read_days(self, month: Month, service: GivesRecords) -> EvidenceUnavailable | None:
         """Add the records of a month to the temporary database, a day at a time; return why there are none.
@@ -405,7 +386,7 @@ class _OneTarget:
             self._database.add_records(self._found.target, map(EvidenceRecord.of_columns, ours))
         return None
 
-    def _read_totals(self, months: Sequence[MonthFound], service: GivesTotals) -> _ReadEvidence | EvidenceUnavailable:
+    def of_totals(self, months: Sequence[MonthFound], service: GivesTotals) -> _Comparisons:
         evidence: list[EvidenceGroup] = []
         for month in months:
             if self._stopping():
@@ -414,7 +395,8 @@ class _OneTarget:
             if isinstance(totals, EvidenceUnavailable):
                 return totals
             evidence += (EvidenceGroup.of_columns("jobs", total) for total in totals)
-        return _ReadEvidence(groups=evidence, dimensions=self._settings.format.required_totals.dimensions)
+        dimensions = self._settings.format.required_totals.dimensions
+        return self._comparisons(_ReadEvidence(groups=evidence, dimensions=dimensions))
 
     def _read_messages(self, months: Sequence[MonthFound], service: KeepsMessages) -> _ReadEvidence:
         form = self._settings.format
@@ -461,31 +443,26 @@ class _OneTarget:
         )
         return _ReadEvidence(bool(evidence.records), evidence.groups, dimensions, sync_dimensions)
 
-    def _by_report(self, months: Sequence[MonthFound], evidence: EvidenceReports, spool: KeepsMessages | None) -> None:
-        self._found.compared = ALL_MEASURES
-        by_report = ByReport(self._ledger, self._settings.period_kind, evidence, self._verdicts, spool)
-        for month in months:
-            by_report.month(month)
-            month.is_done = True
-        self._note_taken(months)
 
-    def _by_record(self, spool: KeepsMessages | None) -> ByRecord:
-        return ByRecord(self._ledger, self._keys, self._found, self._database, self._verdicts, spool, self._sent)
+class EvidenceKind(msgspec.Struct, frozen=True):
+    """A kind of evidence, with `words` for people. `given_by`: the protocol of the targets that are asked for it, and
+    `comparisons`: what it is compared by; None: it is not asked for."""
 
-    def _note_taken(self, months: Sequence[MonthFound]) -> None:
-        taken = sum(month.taken for month in months)
-        if taken:
-            self._found.notes.append(
-                f"messages of {counted(taken, 'job')} are no longer in this directory, and were not compared: another "
-                "program took them, or somebody removed them"
-            )
+    name: Evidence
+    words: str
+    given_by: type | None = None
+    comparisons: Callable[[_OneTarget, Sequence[MonthFound], Any], _Comparisons] | None = None
 
-    def _end_records(self, by_record: ByRecord, months: Sequence[MonthFound]) -> None:
-        by_record.foreign({month.month: month for month in months})
-        outdated = sum(month.outdated for month in months)
-        if outdated:
-            repeats = "" if self._found.keeps_first else ". `republish` sends them with those"
-            self._found.notes.append(
-                f"{counted(outdated, 'record')} would have other values by the present settings; the service has what "
-                f"was sent{repeats}"
-            )
+
+# A target is asked for the first that it gives: records say of which job something differs, sums of how many.
+EVIDENCE: Final[Mapping[Evidence, EvidenceKind]] = {
+    kind.name: kind
+    for kind in (
+        EvidenceKind("files", "the files in the folder", KeepsMessages, _OneTarget.of_messages),
+        EvidenceKind("records", "the records of the service", GivesRecords, _OneTarget.of_records),
+        EvidenceKind("totals", "the totals of the service", GivesTotals, _OneTarget.of_totals),
+        EvidenceKind("query", "queries of the service", GivesSums, _OneTarget.of_sums),
+        EvidenceKind("file", "the files given"),
+        EvidenceKind("receipts", "receipts only"),
+    )
+}
