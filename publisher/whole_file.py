@@ -8,50 +8,65 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import BinaryIO, Final
 
-_Placed = TypeVar("_Placed")
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PRIVATE: Final = 0o600
-_BY_UMASK: Final = 0o666
+BY_UMASK: Final = 0o666
 """Less the umask: private, where the program runs as a command."""
 
 
-def write_partial(
-    partial: str | Path,
-    content: Iterable[bytes],
-    place: Callable[[], _Placed],
+@contextmanager
+def new_file(
+    path: str | Path,
+    place: Callable[[], object] | None = None,
     *,
     folder: int | None = None,
     mode: int = _PRIVATE,
     exact_mode: int | None = None,
     synced: bool = True,
-) -> _Placed:
-    """Write a new file with a temporary name, and return what `place` does, which gives it its own name: a rename
+) -> Iterator[BinaryIO]:
+    """A new file to write to. At the end of the block it is on disk, and `place` gives it its own name: a rename
     replaces a file that has that name, a link does not. If anything fails, no file stays. Raises OSError.
 
-    `folder`: the open folder that `partial` is relative to. `mode`: the permissions, less the umask; `exact_mode`:
+    `folder`: the open folder that `path` is relative to. `mode`: the permissions, less the umask; `exact_mode`:
     whatever the umask.
     """
     with suppress(FileNotFoundError):
-        os.unlink(partial, dir_fd=folder)  # left behind by a crash
-    descriptor = os.open(partial, _NEW, mode, dir_fd=folder)
+        os.unlink(path, dir_fd=folder)  # left behind by a crash
+    descriptor = os.open(path, _NEW, mode, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
             if exact_mode is not None:
                 os.fchmod(descriptor, exact_mode)
-            file.writelines(content)
+            yield file
             file.flush()
             if synced:  # before it has its name: after a power failure a name must not lead to an empty file
                 os.fsync(descriptor)
-        return place()
+        if place is not None:
+            place()
     except BaseException:
         with suppress(OSError):
-            os.unlink(partial, dir_fd=folder)
+            os.unlink(path, dir_fd=folder)
         raise
+
+
+def write_partial(
+    partial: str | Path,
+    content: Iterable[bytes],
+    place: Callable[[], object],
+    *,
+    folder: int | None = None,
+    mode: int = _PRIVATE,
+    exact_mode: int | None = None,
+    synced: bool = True,
+) -> None:
+    """Write this content to a `new_file`."""
+    with new_file(partial, place, folder=folder, mode=mode, exact_mode=exact_mode, synced=synced) as file:
+        file.writelines(content)
 
 
 def sync(path: Path) -> None:
@@ -76,7 +91,7 @@ def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
     exact_mode = stat.S_IMODE(kept) if mode is None and kept is not None else mode
     # The folder may be one that others can write to, such as /tmp: nobody can foresee the name.
     partial = path.with_name(f".{secrets.token_hex(8)}.partial")
-    write_partial(partial, [content], lambda: partial.replace(path), mode=_BY_UMASK, exact_mode=exact_mode)
+    write_partial(partial, [content], lambda: partial.replace(path), mode=BY_UMASK, exact_mode=exact_mode)
 
 
 def require_own_folder(folder: Path) -> None:

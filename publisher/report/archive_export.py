@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import duckdb
 import msgspec
@@ -28,7 +28,7 @@ from publisher.report.archive import (
 from publisher.report.column_files import RUN_ID
 from publisher.report.tables import arrow_batches, tables_of_store
 from publisher.store.database import Store
-from publisher.whole_file import require_own_folder
+from publisher.whole_file import BY_UMASK, new_file, require_own_folder
 
 _ROWS: Final = 200_000
 """Rows in a row group."""
@@ -97,11 +97,12 @@ def write_month(batches: Iterable[Any], month: Month, archive: Path, *, shrink: 
         before = _entries(file)
         require_own_folder(folder)
         try:
-            rows = _write(batches, partial)
+            with new_file(partial, mode=BY_UMASK) as written:
+                rows = _write(batches, written)
             if rows < before and not shrink:
                 return Written(before, refused=rows)
             if rows:
-                _settle(partial, file)
+                partial.replace(file)
             else:
                 file.unlink(missing_ok=True)
         finally:
@@ -126,21 +127,11 @@ def _entries(file: Path) -> int:
         ) from error
 
 
-def _write(batches: Iterable[Any], path: Path) -> int:
+def _write(batches: Iterable[Any], file: BinaryIO) -> int:
     rows = 0
     writer_type: Any = pq.ParquetWriter  # pyarrow has no type hints for it
-    path.unlink(missing_ok=True)  # left by a process that was killed
-    with (
-        path.open("xb") as file,
-        writer_type(file, SCHEMA, compression="zstd", use_dictionary=list(TEXT_COLUMNS)) as writer,
-    ):
+    with writer_type(file, SCHEMA, compression="zstd", use_dictionary=list(TEXT_COLUMNS)) as writer:
         for batch in batches:
             writer.write_table(pa.Table.from_batches([batch]).cast(SCHEMA), row_group_size=_ROWS)
             rows += batch.num_rows
     return rows
-
-
-def _settle(partial: Path, path: Path) -> None:
-    with partial.open("rb") as written:
-        os.fsync(written.fileno())
-    partial.replace(path)

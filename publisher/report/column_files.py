@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from publisher.errors import StoreError, StoreFullError
 from publisher.report.archive import COLUMNS, TYPES
 from publisher.store.changes import NOTHING, ChangeMark
-from publisher.whole_file import require_own_folder, write_whole
+from publisher.whole_file import new_file, require_own_folder, sync, write_whole
 
 VERSION: Final = 5
 _MANIFEST: Final = "manifest"
@@ -195,11 +195,7 @@ class ColumnFolder:
         try:
             write_whole(self.path / _MANIFEST, crc32(body).to_bytes(_CHECK_BYTES, "big") + body, mode=_MODE)
             self._give(self.path / _MANIFEST)
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync(self.path)
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -296,21 +292,14 @@ class ColumnFolder:
 
     @contextmanager
     def _new_file(self, name: str) -> Iterator[Any]:
-        """A new file, synced at the end, and removed if something fails. Raises `StoreError` and its kinds."""
+        """See `new_file`; nothing names it yet. Raises `StoreError` and its kinds."""
         path = self.path / name
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(path, flags, _MODE), "wb") as file:
+            with new_file(path, mode=_MODE) as file:
                 self._give(path)
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
         except OSError as error:
-            self.remove(name)
             raise self._unusable(error) from error
-        except BaseException:
-            self.remove(name)
-            raise
 
     def _give(self, path: Path) -> None:
         if self._owner is not None and path.stat().st_uid != self._owner:

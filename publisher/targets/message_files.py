@@ -93,16 +93,18 @@ def write_once(directory: int, stem: str, suffix: str, content: bytes) -> str:
     digest = hashlib.sha256(content).hexdigest()[:16]
     temporary = f".{stem}.{digest}{_TEMPORARY}"
 
-    def link() -> str:
+    name = ""
+
+    def link() -> None:
+        nonlocal name
         for number in count(1):
             name = f"{stem}{suffix}" if number == 1 else f"{stem}.{number}{suffix}"
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
                 break
         os.unlink(temporary, dir_fd=directory)
-        return name
 
-    name = write_partial(temporary, [content], link, folder=directory)
+    write_partial(temporary, [content], link, folder=directory)
     os.fsync(directory)
     return name
 
