@@ -156,7 +156,8 @@ def _duration_text(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
-def _limits(field: FieldInfo) -> str:
+def limits(field: FieldInfo) -> str:
+    """The smallest and the largest number that the key takes."""
     bounds = {
         name: bound
         for part in field.metadata
@@ -174,7 +175,7 @@ def _entry(name: str, hint: Any, field: FieldInfo) -> str:
     kind = value_kind(hint)
     default = default_text(field, kind)
     is_shown = kind == _PLAIN[str] or (kind in {_PLAIN[int], _PLAIN[bool]} and default.startswith("default"))
-    parts = [("" if is_shown else kind) + _limits(field), default]
+    parts = [("" if is_shown else kind) + limits(field), default]
     given = ", ".join(part.strip() for part in parts if part)
     return f"- `{name}`{f' ({given})' if given else ''}: {field.description or ''}"
 
