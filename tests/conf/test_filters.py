@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import runpy
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -132,50 +131,47 @@ def test_torque_accepts_control_characters_of_other_lines(root: Path) -> None:
 # --- PBS
 
 
-class _Event:
-    def __init__(self, job: object) -> None:
-        self.job = job
-        self.verdict = ""
+_PBS = """
+import json, sys
 
-    def accept(self) -> None:
-        self.verdict = "accepted"
-        raise SystemExit
-
-    def reject(self, message: str) -> None:
-        self.verdict = message
-        raise SystemExit
-
-
-class _HookJob:
-    """A job as a hook has it: attributes that are not set are None."""
-
-    def __init__(self, **attributes: Any) -> None:
-        self.__dict__.update(attributes)
-
-    def __getattr__(self, _name: str) -> None:
+class Job:
+    def __getattr__(self, name):
         return None
 
+class Event:
+    job = Job()
+    def accept(self):
+        sys.exit("accepted")
+    def reject(self, message):
+        sys.exit(message)
 
-def hook(root: Path, monkeypatch: pytest.MonkeyPatch, **attributes: Any) -> str:
-    event = _Event(_HookJob(**attributes))
-    module = ModuleType("pbs")
-    module.__dict__["event"] = lambda: event
-    monkeypatch.setitem(sys.modules, "pbs", module)
-    with pytest.raises(SystemExit):
-        runpy.run_path(str(root / "conf/filters/pbs_hook.py"))
-    return event.verdict
+def event():
+    vars(Event.job).update(json.load(sys.stdin))
+    return Event()
+"""
+"""The module that PBS has for hooks: attributes of a job that are not set are None."""
+
+
+def hook(root: Path, folder: Path, **attributes: Any) -> str:
+    (folder / "pbs.py").write_text(_PBS)
+    command = [sys.executable, "-S", root / "conf/filters/pbs_hook.py"]
+    done = subprocess.run(
+        command, input=json.dumps(attributes), env={"PYTHONPATH": str(folder)}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    return done.stderr.strip()
 
 
 @pytest.mark.parametrize("text", PLAIN)
-def test_pbs_accepts_usual_jobs(root: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    assert hook(root, monkeypatch, Job_Name=text, Resource_List={"software": text, "ncpus": 4}) == "accepted"
+def test_pbs_accepts_usual_jobs(root: Path, tmp_path: Path, text: str) -> None:
+    assert hook(root, tmp_path, Job_Name=text, Resource_List={"software": text, "ncpus": 4}) == "accepted"
 
 
 @pytest.mark.parametrize("text", ODD)
 @pytest.mark.parametrize("attribute", ["Job_Name", "Account_Name", "project"])
-def test_pbs_refuses_control_characters(root: Path, monkeypatch: pytest.MonkeyPatch, attribute: str, text: str) -> None:
-    assert attribute in hook(root, monkeypatch, **{attribute: text})
-    assert "Resource_List" in hook(root, monkeypatch, Resource_List={"software": text})
+def test_pbs_refuses_control_characters(root: Path, tmp_path: Path, attribute: str, text: str) -> None:
+    assert hook(root, tmp_path, **{attribute: text}).endswith(f"not allowed in {attribute}")
+    assert "Resource_List" in hook(root, tmp_path, Resource_List={"software": text})
 
 
 # --- Slurm

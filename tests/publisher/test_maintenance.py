@@ -1,12 +1,9 @@
-"""copy, check, backup: they handle all of the store, with any content, directly after a kill, and on a full disk."""
+"""copy, check, backup: they handle all of the store, with any content, and on a full disk; `tests/crash` kills them."""
 
 from __future__ import annotations
 
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -22,7 +19,6 @@ from publisher.maintenance import copy_store
 from publisher.store.admin import backup
 from publisher.store.database import Store, open_store
 from publisher.store.schema import metadata, spool_changes
-from tests.conftest import ROOT
 from tests.faults.full_disk import files_no_larger_than
 from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import OCTOBER, ListSource, Site, make_job, make_jobs
@@ -160,65 +156,6 @@ def limit_pages(store: Store, pages: int) -> None:
     @event.listens_for(engine, "connect")
     def _say(connection: sqlite3.Connection, _record: object) -> None:
         connection.execute(f"PRAGMA max_page_count = {pages}")
-
-
-KILLED = """
-import os, signal, sys
-from publisher.store.admin import engine, erase, purge
-from publisher.maintenance import copy_store
-from publisher.api import Publisher
-from pathlib import Path
-from formats.calendar import Month
-
-def die(*arguments, **names):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-what, config, place = sys.argv[1:]
-with Publisher.from_file(Path(config)) as publisher:
-    if what == "copy":
-        engine.set_sequences = die
-        copy_store(publisher.config.store.url, f"sqlite:///{place}", 1, lambda table: None)
-    if what == "backup":
-        engine.finish_backup = die
-        publisher.maintenance.backup(Path(place))
-    if what == "purge":
-        purge.registry.record_action = die
-        publisher.maintenance.purge(Month(2026, 11))
-    if what == "forget":
-        erase.registry.record_action = die
-        publisher.maintenance.forget("/DC=org/CN=Ada")
-"""
-
-
-@pytest.mark.parametrize("what", ["copy", "backup", "purge", "forget"])
-def test_killed_before_it_is_done_it_has_done_nothing(tmp_path: Path, what: str) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
-    site.sources["ce1"].add(make_job(50, end=OCTOBER), *make_jobs(5))
-    site.collect()
-    site.publish()
-    site.reopen()
-    config = tmp_path / "publisher.toml"
-    config.write_text(
-        '[site]\nname = "EXAMPLE-SITE"\n[store]\nurl = "sqlite:///store.db"\n[sources.ce1]\ntype = "arc"\npath = "x"\n'
-        '[targets.sgas]\ntype = "sgas"\nurl = "https://sgas.example.org:6143/sgas"\nattempts = 1\n'
-    )
-    before = everything(site.config.store.url)
-    place = tmp_path / "other.db"
-    command = [sys.executable, "-c", KILLED, what, str(config), str(place)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert everything(site.config.store.url) == before
-    if what == "copy":
-        assert not any(everything(f"sqlite:///{place}").values())
-        copy_store(site.config.store.url, f"sqlite:///{place}", 1, lambda _table: None)
-    elif what == "backup":
-        assert not place.exists()
-        assert site.publisher.maintenance.backup(place).runs == 6
-    elif what == "purge":
-        assert site.publisher.maintenance.purge(Month(2026, 11)).runs == 1
-    else:
-        assert site.publisher.maintenance.forget("/DC=org/CN=Ada").runs == 6
-    assert reds(site) == {}
 
 
 # --- check

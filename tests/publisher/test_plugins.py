@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -412,14 +411,14 @@ class Taking(RecordReceiver):
 
 
 @pytest.fixture
-def form(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Form]]:
+def form(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> type[Form]:
     """The format `mine` of an installed package, a class that a test may change."""
-    folder = tmp_path_factory.mktemp("add-on")
-    (folder / "add_on_of_a_test.py").write_text(f"from {__name__} import Form\n\nclass Own(Form):\n    pass\n")
-    install(folder, monkeypatch, plugins.FORMATS, mine="add_on_of_a_test:Own")
-    made: type[Form] = importlib.import_module("add_on_of_a_test").Own
-    yield made
-    del sys.modules["add_on_of_a_test"]
+    folder = tmp_path_factory.mktemp("add_on")
+    name = f"{folder.name}_of_a_test"  # of each test its own
+    (folder / f"{name}.py").write_text(f"from {__name__} import Form\n\nclass Own(Form):\n    pass\n")
+    install(folder, monkeypatch, plugins.FORMATS, mine=f"{name}:Own")
+    made: type[Form] = importlib.import_module(name).Own
+    return made
 
 
 def test_a_record_that_a_format_fails_at_is_held_and_the_others_are_sent(tmp_path: Path, form: type[Form]) -> None:

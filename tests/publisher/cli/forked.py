@@ -40,6 +40,18 @@ _THREADED: Final = ("distributed", "duckdb", "pyarrow")
 _LARGEST: Final = 1 << 17
 
 
+class Missing:
+    """A finder in whose process these packages are not installed."""
+
+    def __init__(self, packages: Sequence[str]) -> None:
+        self._packages = packages
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
+        """Raises `ModuleNotFoundError` for them; other finders look for the rest."""
+        if name.partition(".")[0] in self._packages:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 class ForkedCommand(msgspec.Struct, frozen=True):
     """A command line, and where it is called."""
 
@@ -88,16 +100,15 @@ class Forks:
 def load_program() -> None:
     """Load the modules of the program, so that no command has to, but those that need a library with threads, or an
     extra that is not installed."""
-    for name in _THREADED:
-        sys.modules[name] = None  # type: ignore[assignment] # which makes its import fail
+    missing = Missing(_THREADED)
+    sys.meta_path.insert(0, missing)
     for package in ("formats", "publisher"):
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             if module.name not in _SKIPPED and ".migrations." not in module.name:
                 with suppress(ImportError):
                     importlib.import_module(module.name)
     _run_commands()
-    for name in _THREADED:
-        del sys.modules[name]
+    sys.meta_path.remove(missing)
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
 
 

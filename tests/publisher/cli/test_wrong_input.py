@@ -231,18 +231,25 @@ def test_plain_http_to_a_service_with_tls_says_that_https_is_needed(collected: P
 
 
 def test_an_error_of_the_program_is_a_message_with_a_code_of_its_own(collected: Program) -> None:
-    """A missing function represents any fault."""
-    program = (
-        "import sys; from publisher.cli import main, status_cmd; del status_cmd.status_json; "
-        "sys.argv = ['usage-publisher', *sys.argv[1:]]; main.main()"
-    )
+    """A file that the installation lost represents any fault."""
+    program = """
+import sys
+class Lost:
+    def find_spec(self, name, path=None, target=None):
+        if name == "publisher.status.run_summary":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Lost())
+sys.argv[0] = "usage-publisher"
+from publisher.cli.main import main
+main()
+"""
     for options, shown in (((), False), (("--verbose",), True)):
         done = subprocess.run(
-            [sys.executable, "-c", program, "status", "--json", *options], cwd=collected.folder,
+            [sys.executable, "-c", program, "history", "--json", *options], cwd=collected.folder,
             env=collected.environment, capture_output=True, check=False, text=True,
         )  # fmt: skip
         assert done.returncode == 6
         assert json.loads(done.stdout)["exit_code"] == 6
-        assert "internal error: NameError" in done.stderr
+        assert "internal error: ModuleNotFoundError" in done.stderr
         assert "CONTRIBUTING.md" in done.stderr
         assert ("Traceback" in done.stderr) == shown

@@ -4,9 +4,19 @@ import contextlib
 import json
 import sys
 from importlib import import_module
+from importlib.util import find_spec, spec_from_file_location
 
-# LUTS imports what Python no longer has.
-sys.modules["xml.etree.cElementTree"] = import_module("xml.etree.ElementTree")
+
+class Renamed:
+    """Finds what LUTS imports and Python no longer has: by its present name."""
+
+    def find_spec(self, name, _path=None, _target=None):
+        if name == "xml.etree.cElementTree":
+            return spec_from_file_location(name, find_spec("xml.etree.ElementTree").origin)
+        return None
+
+
+sys.meta_path.append(Renamed())
 splitter = import_module("sgas.usagerecord.ursplitter")
 parser = import_module("sgas.usagerecord.urparser")
 converter = import_module("sgas.usagerecord.urconverter")
