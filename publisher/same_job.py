@@ -27,6 +27,7 @@ from publisher.job_ids import id_with_schedd, local_id
 
 LATER_S: Final = 300
 """How far apart the clocks of a computing element and its batch system may be, or the polls of the element."""
+# An element ends a job when its output is uploaded: with less, a job with a slow upload would count twice.
 LONGEST_STAGE_OUT_S: Final = 2 * 86_400
 ROUTED_TO: Final = "RoutedToJobId"
 ROUTED_FROM: Final = "RoutedFromJobId"
@@ -112,6 +113,7 @@ def _held_as_long(counted: Job, other: Job) -> bool:
     if other.wall_ms is None:
         return True
     missing_ms = other.wall_ms - (counted.wall_ms or 0)
+    # Both limits: a part alone would be seconds for a short job, and the constant alone too little for one of weeks.
     return missing_ms <= max(LATER_S * 1000, other.wall_ms // _SHARE_OF_WALL)
 
 

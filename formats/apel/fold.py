@@ -35,6 +35,7 @@ NORMALISED_UNITS: Final = 10**9
 """The unit of normalised durations: 1e-9 of a second times the score (ms x score in thousandths x 1000), which is
 exact."""
 
+# Where each run has facts of its own, the cache would otherwise have all runs of the month.
 _CACHED_IDENTITIES: Final = 200_000
 
 
@@ -248,6 +249,8 @@ class Fold:
         """The key of a run as it would be sent, and one millisecond of the run in `NORMALISED_UNITS`."""
         values.finished(job)
         benchmark = require_benchmark(job, self._view, notes)
+        # The server's column has three decimals: two groups that differ in the fourth would be one there, and the
+        # second would replace the first.
         milli = round(benchmark.value * 1000)
         spelling = msgspec.structs.replace(
             group_without_score(job, month_of(end), self._view, notes),

@@ -52,6 +52,7 @@ def carried(value: str) -> str:
         return value
     text = value if value.isascii() else "".join(map(_ascii, value))
     text = "".join(char if " " <= char <= "~" else " " for char in text).strip()
+    # Two of them separate records: a name with them would end its record, and begin one of its own.
     text = _PERCENTS.sub(lambda run: "%25" * len(run[0]), text)
     return _ENCRYPTED.sub(r"\1-\2", text)
 

@@ -108,6 +108,7 @@ def compare(theirs: AuditorRecord, ours: AuditorRecord) -> Comparison:
         ("meta", theirs.shown_meta, ours.shown_meta),
         ("site", (theirs.meta or {}).get(_SITE), (ours.meta or {}).get(_SITE)),
         ("components", theirs.shown_components, ours.shown_components),
+        # With its fraction: a collector that writes one is another writer, though the whole second is the same.
         ("start", _exact(theirs.start_time), _exact(ours.start_time)),
     )
     parts = [f"{name} {_shown(there)} there, {_shown(here)} here" for name, there, here in pairs if there != here]

@@ -103,11 +103,13 @@ def collect(
     with store.write() as connection:
         row = registry.source(connection, source.name, source.kind)
         cursor = registry.cursor(connection, row)
+        # Of erased persons: a log that is read again would bring their names back.
         pseudonyms = erase.pseudonyms(connection)
         joins = grid_log is not None or grid_jobs.cursor(connection, row.id) is not None
     now = clock()
     follow = partial(enqueue_runs, plans=plans, now=now, identity_only=True)
     join = GridJoin(store, row, grid_log, now, follow) if joins else None
+    # Before the source: a run whose entry is known is stored with its owner, and need not be held and changed later.
     problem = join.read() if join is not None else None
     total = Collected()
     try:
@@ -242,11 +244,13 @@ def store_runs(
 
     `first_read_of`: see `enqueue_runs`; `verified`: see `runs.upsert`.
     """
+    # A purged run is not in the store: stored again from its log, it would be new, and be sent again.
     unpurged = purge.drop_purged(connection, found, pseudonyms)
     upserted = runs.upsert(connection, interner, pseudonyms.over(unpurged.runs), now, verified=verified)
     notes = usage_notes.record(connection, interner.source_id, unpurged.runs, upserted.put)
     same = counted_once.link(connection, interner.source_id, upserted.put)
     enqueue_runs(connection, upserted.put, plans, now, first_read_of=first_read_of, read=interner.classes)
+    # After the deliveries, between which it decides; in this transaction, or both runs of a job could be taken.
     for plan in plans if same else ():
         counted_once.decide(connection, plan.target_id, plan.filter, same, now)
     back = purge.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, unpurged.changed, now)
@@ -386,6 +390,7 @@ def _follow_changes(
             moves.append((item.run_id, state, State.ACCEPTED, None))
         elif is_there and not sent_for.sends_changed:
             moves.append((item.run_id, state, State.SUPERSEDED, in_flight.CHANGED_AFTER_DELIVERY))
+        # Waived by a person, or since another source's run counts: a change alone must not send it.
         elif state is not State.WAIVED:
             if state not in {State.WAITING, State.IN_FLIGHT}:
                 moves.append((item.run_id, state, State.WAITING, None))

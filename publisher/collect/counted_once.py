@@ -76,6 +76,7 @@ def _candidates(
         (run_id, other.run_id)
         for other in same_jobs.of_other_sources(connection, source_id, ids)
         for run_id, end in by_key[_key(other.local_id)].items()
+        # As wide as the rule allows: a narrower look-up would miss jobs that the rule takes for one.
         if abs(end - other.end) <= LONGEST_STAGE_OUT_S + LATER_S
     ]
     stored = _stored(connection, {each for pair in near for each in pair})

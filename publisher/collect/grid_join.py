@@ -67,6 +67,8 @@ class GridJoin:
         settings = self._settings
         if settings is None:
             return False
+        # Until the log was read to its end, the entry may be in the rest: the run would be sent as a local job without
+        # its owner.
         return settings.require or not self._read_to_end or end > self._latest_local
 
     def note(self, connection: Connection, put: Sequence[UpsertedRun]) -> None:
@@ -75,6 +77,8 @@ class GridJoin:
         missing = {item.class_id for item in finished} - self._unmatched.keys()
         for job_class in classes_by_id(connection, sorted(missing)):
             facts, mark = job_class.facts, job_class.facts.extras.get(GRID_LOG)
+            # With an owner of its own it needs no entry: an entry of a job with the same number would give it
+            # another's.
             known = mark == JOINED or facts.user_dn or facts.token_subject
             self._unmatched[job_class.id] = None if known else mark == AWAITED
         grid_jobs.forget(connection, [item.run_id for item in finished])
@@ -137,6 +141,7 @@ class GridJoin:
     def release(self) -> None:
         """Release runs as local jobs that have waited long enough, if the log was read to its end."""
         settings = self._settings
+        # After an error of the log, nothing shows that a run has no entry.
         if not self._read_to_end or (settings is not None and settings.require):
             return
         end = self._latest_local if settings is not None else _ANY_END

@@ -103,6 +103,7 @@ def _store(
     found: dict[tuple[str | None, int | None], list[int]] = {}
     named = energies.runs_named(connection, (value.job for value in values))
     for run in runs.by_ids(connection, named, run_or_damage):  # a damaged one belongs to no value
+        # Two clusters have the same numbers of jobs: one's energy must not be given to the other's.
         if meter.cluster in {None, run.job.cluster}:
             started = run.job.start if run.job.execution_start is None else run.job.execution_start
             found.setdefault((run.job.local_id, started), []).append(run.run_id)
@@ -110,6 +111,7 @@ def _store(
     for value in values:
         run_ids = found.get((value.job, value.start), [])
         result.without_run += not run_ids
+        # The first meter counts: two that measure the same nodes would replace each other's values in every run.
         chosen |= {run_id: value.energy_mj for run_id in run_ids if run_id not in seen}
     seen.update(chosen)
     changed = energies.put(connection, chosen, method)
@@ -160,6 +162,7 @@ def _of_file(meter: EnergyMeter, result: MeterResult) -> Generator[MeteredJob, N
 def _of_row(row: dict[str, str | None], *, is_whole: bool = True) -> MeteredJob:
     """`is_whole`: not the last line of a file that is still being written, whose number may lack digits."""
     if not is_whole:
+        # Cut off, `12345` is `123`: a wrong amount that nothing would show.
         raise ValueError("the last line has no line feed: it may be cut off")
     return _value(row["job"], zoned_instant_s(row["start"] or ""), float(row["joules"] or ""))
 

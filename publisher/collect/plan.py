@@ -120,6 +120,7 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
                 counted_once.decide_all(connection, row.id, selection, now)
                 _note_assumed(connection, name, None, target, config, now)
             elif row.filter_settings != selection.text:
+                # Also what may have been sent: the service may have it under the earlier key, and would count it twice.
                 delivered = partial(store_deliveries.count_perhaps_sent, connection, row.id)
                 require_same_keys(name, row.filter_settings, selection.text, delivered)
                 registry.set_filter_settings(connection, row.name, target.type, selection.text)
@@ -208,11 +209,13 @@ def _deselect(connection: Connection, target_id: int, selection: TargetFilter, n
     )
     if selection.since is not None:
         deselected = or_(deselected, deliveries.c.end_time < selection.since)
+    # What is accepted or in flight stays: a changed filter takes nothing back that a service has, or may have.
     for state in (State.WAITING, State.HELD, State.REJECTED):
         sent = and_(deselected, deliveries.c.sent_digest.is_not(None))
         if selection.second_version.sends_vanished:
             mine = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(state))
             ends = connection.execute(select(deliveries.c.end_time).where(mine, sent)).scalars()
+            # Their totals are at the service with these runs, and nothing waits that would make them again.
             groups.mark_due(connection, target_id, groups.DueFor.FOLD, ends)
         else:
             transition(connection, StateChange(target_id, state, State.SUPERSEDED, now, NO_LONGER_SELECTED), sent)
@@ -233,6 +236,7 @@ def _fill(
     if delivered_until is not None:
         before = runs.c.end_time <= delivered_until
         parts = {State.ACCEPTED: and_(selected, before), State.WAITING: and_(selected, not_(before))}
+    # The other jobs of its month are gone from the store: a total of what came late would replace the whole.
     late = purge.in_purged_month(connection, runs.c.end_time)
     parts = {
         **parts,

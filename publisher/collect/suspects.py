@@ -97,6 +97,7 @@ def _accept(
                 if each.job is not None
             }
             left = _stored_otherwise(connection, {piece: run for piece, (run, _) in runs.items()})
+            # Of two versions of one run a user wrote at least one: taking either would be a guess.
             left |= {piece for piece, (run, _) in runs.items() if run.key in ambiguous}
             accepted = {piece: each for piece, each in runs.items() if piece not in left}
             for first_read in (True, False):

@@ -22,7 +22,9 @@ from publisher.store.schema import runs as runs_table
 from publisher.store.stored_run import StoredRun
 from publisher.text import iso
 
+# As ARC's own publisher: a site that comes from it would otherwise send more jobs than before.
 GRID_STATUSES: Final = frozenset({"completed", "failed"})
+# Every run that ran used cores, whatever ended it: without these, usage would be missing.
 BATCH_SYSTEM_STATUSES: Final = frozenset({"completed", "failed", "aborted", "cancelled"})
 
 

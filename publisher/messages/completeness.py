@@ -26,6 +26,8 @@ def why_not_whole(store: Store, config: Config, settings: TargetSettings, month:
     """Return why a month cannot be summarised yet, with the names of the sources; None if all sources have it
     completely."""
     with store.read() as connection:
+        # Before the sources, which may have all of it: summed up from what is left, the total would replace a right
+        # one.
         if month.number in purge.months(connection):
             return Reason.of(ReasonCode.MONTH_PURGED, month=str(month))
     begin, end = month_bounds(month)
@@ -63,10 +65,13 @@ def _why_not_read_from(
     for name in fed_by(config, settings):
         with store.read() as connection:
             row = registry.get_source(connection, name)
+        # Until its first end, nobody knows what a source has: a part of the month would replace the whole at the
+        # service.
         if row is None or not row.first_read_done:
             return Reason.of(ReasonCode.SOURCE_NOT_READ, source=name)
         with store.read() as connection:
             files = unreadable_input.unread_files(connection, row.id)
+        # Only where the unread rest may belong: a file that was lost in June must not hold November.
         unread = [each.file for each in files if each.end >= first and (until is None or each.begin < until)]
         if unread:
             return Reason.of(ReasonCode.FILE_DISAPPEARED, source=name, file=unread[0], interval=what)
@@ -101,6 +106,7 @@ def known_until(store: Store, config: Config, settings: TargetSettings | None, n
     """
     reads: list[int] = []
     for name in fed_by(config, settings):
+        # It gives no more jobs: waiting for it to be read, no period would ever be over.
         if config.sources[name].retired:
             reads.append(now)
             continue

@@ -28,6 +28,7 @@ from publisher.text import past
 if TYPE_CHECKING:
     from publisher.messages.recipient import Recipient
 
+# No message will have them: counted all the same, reports would contain what a person decided not to deliver.
 NOT_DUE: Final = frozenset({State.WAIVED, State.SUPERSEDED})
 EVER: Final = -(2**62)
 """Before every end."""

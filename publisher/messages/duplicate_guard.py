@@ -218,6 +218,7 @@ class DuplicateGuard:
         found_deliveries = deliveries.deliveries_of(connection, self._target_id, ids, self._as_waiting)
         for run_id, delivery in found_deliveries.items():
             is_there = delivery.sent or delivery.state in {State.ACCEPTED, State.IN_FLIGHT}
+            # A held or rejected run takes no key: it may never be sent, and would hold the other one for ever.
             if is_there or delivery.state is State.WAITING:
                 order[run_id] = (not is_there, run_id)
         return order

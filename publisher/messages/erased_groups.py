@@ -40,6 +40,7 @@ def fixed(
     # Totals that were sent with names stay where names are withheld now; those without names are of nobody.
     views = (msgspec.structs.replace(view, dn="send"), *([view] if view.dn == "hash" else []))
     since = {
+        # Receivers compare names without case: in another spelling, the total under the name would not be recognised.
         persons.spelled(each, row.pseudonym).casefold(): row.erased_at
         for row in erase.rows(connection)
         for each in views

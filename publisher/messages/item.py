@@ -177,6 +177,7 @@ def uid_of(target: str, items: Sequence[Item], payload: bytes) -> str:
     For records it depends on the target and the versions of the runs, not on their rendering; for groups on the target
     and the payload.
     """
+    # With the target: two targets of one service would give different messages one id, and the second may be ignored.
     mark = hashlib.blake2b(target.encode(), digest_size=UID_BYTES)
     if items[0].group is not None:
         mark.update(b"\0" + payload)

@@ -32,6 +32,8 @@ from publisher.store.stored_run import StoredRun
 
 _Key = TypeVar("_Key", str, Reason)
 DAMAGED: Final = Reason.of(ReasonCode.DAMAGED)
+# A total replaces the one at the service: without what is in flight, accepted, or rejected, that usage would be taken
+# away there. With these, it would count what has no group yet, or what a person or the filter has excluded.
 _LEFT_OUT: Final = frozenset({State.HELD, State.WAIVED, State.SUPERSEDED})
 
 
@@ -83,12 +85,16 @@ class MonthFolder:
         """
         folded = MonthFold(self._totals.fold(self._view), {}, {}, Counter(), [])
         first, until = month_bounds(month)
+        # A class whose benchmark changes within the month is in two groups: folded in one piece, all of its runs would
+        # be sent with the score of the earliest.
         edges = [first, *(at for at in self._preparer.bounds() if first < at < until), until]
         with self._store.read() as connection:
             met = 0
             if self._totals.from_columns:
                 met = sum(self._fold_classes(connection, bounds, folded) for bounds in pairwise(edges))
             met += self._fold_others(connection, (first, until), folded)
+            # A delivery that a damaged index does not show would be missing in the sums, and the service would replace
+            # its total by a smaller one.
             ledger_checks.require_month(connection, self._target_id, (first, until), met)
         if released:
             for delivery in held_in(self._store, self._target_id, (first, until), TRIED_AGAIN, self._as_waiting):
@@ -118,6 +124,8 @@ class MonthFolder:
             try:
                 key = folded.fold.add_alike(self._preparer.prepare_class(job_class, total.earliest), total).text
             except CannotRenderError as error:
+                # Accepted runs that can be in no group now: not counted here, the total that the service has of them
+                # would stay.
                 folded.accepted[None] += accepted[job_class.id]
                 if waits is not None:
                     _add(folded.held, error.reason_of(job_class.source), waits)
@@ -132,6 +140,7 @@ class MonthFolder:
         many deliveries they have."""
         known = deliveries.deliveries_of(connection, self._target_id, run_ids, self._as_waiting)
         for run_id, delivery in known.items():
+            # What an earlier publisher sent has no version of ours, and the service's total contains it all the same.
             if _was_sent(delivery.state, sent=delivery.sent or delivery.reason == ReasonCode.ASSUMED.value):
                 folded.damaged.append(run_id)
             elif delivery.state is State.WAITING:

@@ -96,6 +96,7 @@ class Reports:
             self._due_runs = Planned(recipient.store, target_id, scope)
         self._fold = ReportFold(recipient, self._due_runs, self._format, limit_bytes, now)
         known = known_until(recipient.store, recipient.config, self._settings, now)
+        # A period that is over, and was not read to its end, would be reported without its last jobs.
         self._over = min(now, known) if known is not None else None
         """Periods up to here are over and were read to their end."""
 
@@ -396,6 +397,8 @@ class ReportFold:
             first = _first_second(rans, first)
             for ran in selected:
                 self._tally(ran, period)
+            # A rejected report is made again with its runs: without them, nothing would settle them when it is
+            # accepted.
             if state in {State.WAITING, State.REJECTED}:
                 place = self._part_of(period, delivery.end_time)
                 members = self._members.setdefault(period, {}).setdefault(place, Members.packed())

@@ -99,6 +99,7 @@ class SyncCounts:
     def _changed(self, known: Mapping[str, GroupRow], counts: Iterable[MonthTotal]) -> list[MonthTotal]:
         """The counts that changed since they were sent; those that vanished come last, with zero jobs."""
         now = {count.key.text: count for count in counts}
+        # Nothing else takes a count back: the service would wait for jobs of a submit host that has none any more.
         now |= {key: row.total(self._totals).zeroed for key, row in known.items() if key not in now and row.jobs}
         return [
             count

@@ -248,6 +248,8 @@ def grouped_runs(recipient: Recipient, month: Month) -> Iterator[GroupedRun]:
     bounds = month_bounds(month)
     runs = month_runs(recipient, Window(*bounds))
     if recipient.target_id is not None:
+        # What the service does not take for now is part of the total that is tried again: left out, sums would seem to
+        # differ.
         there = ended_in(recipient.store, recipient.target_id, bounds, as_waiting=blocked())
         runs = (each.run for state, each in there if state is not State.HELD)
     for run in runs:
@@ -298,7 +300,10 @@ def changed_groups(
 
     changed = [group for key, group in groups_now.items() if not has(key, group)]
     vanished = [
-        row for key, row in known.items() if key not in groups_now and (row.jobs or row.state is not State.ACCEPTED)
+        # Accepted with zero jobs, it is gone at the service: given again, it would be sent in every run.
+        row
+        for key, row in known.items()
+        if key not in groups_now and (row.jobs or row.state is not State.ACCEPTED)
     ]
     if totals.vanished == "forgotten":
         return changed, [row.key for row in vanished]

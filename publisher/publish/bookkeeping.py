@@ -120,6 +120,7 @@ def _move(
     moved = 0
     for some in paging.chunks(members, _MOVED_AT_ONCE):
         moves = ((*run, before, after, reason) for run in some)
+        # A run that changed since it was read is left alone: accepted as it was, its new version would never be sent.
         moved += deliveries.move_if_unchanged(connection, context.target_id, moves, context.clock())
     return moved
 
@@ -141,6 +142,7 @@ def finish(context: DeliveryContext, step: Finished) -> None:
     if not step.marks and not step.reaches:
         return
     with context.store.write() as connection:
+        # With the marks: cleared without the reaches, they would leave periods as they are into which late jobs reach.
         groups.set_reaches(connection, context.target_id, step.reaches)
         for month, times in step.marks.items():
             groups.end_due(connection, context.target_id, step.purpose, month, times)
@@ -154,6 +156,7 @@ def recovered(context: DeliveryContext, recipient: Recipient, limits: Limits) ->
     """
     with context.store.write() as connection:
         in_flight.settle_deselected(connection, context.target_id, context.clock(), context.part)
+        # A service that replaces is sent the present version: called changed as well, the run would be sent twice.
         if not context.keeps_first:
             in_flight.forget_changes(connection, context.target_id, context.part)
         found = in_flight.in_flight(connection, context.target_id, context.part)
@@ -177,4 +180,5 @@ def put_back(context: DeliveryContext, batch_ids: Iterable[int] = ()) -> None:
         in_flight.let_wait(connection, context.target_id, State.IN_FLIGHT, now, context.part)
         if context.part == WHOLE:
             groups.put_back(connection, context.target_id, now)
+        # Of a part, only its own batches: those of other publishers are still in flight.
         batches.close_open(connection, context.target_id, now, None if context.part == WHOLE else batch_ids)

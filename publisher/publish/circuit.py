@@ -11,6 +11,7 @@ from typing import Final
 
 _FAILURES: Final = 3
 """Consecutive failed rounds that open the circuit."""
+# With more, a service that works again would get nothing for most of a day where runs are an hour apart.
 _LONGEST: Final = 8
 """A service is tried at least once in this many rounds."""
 

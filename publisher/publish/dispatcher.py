@@ -225,6 +225,8 @@ class Settlements:
         elif isinstance(outcome, Accepted):  # the service had these records and accepted them again
             batches.close(connection, batch_id, BatchState.ACCEPTED, now, receipt=outcome.receipt)
         else:
+            # Only then: a version that the service may have must stay known, or a changed key would make it count
+            # twice.
             if is_record and settlement.is_surely_not_taken:
                 in_flight.not_taken(connection, target_id, batch_id, settlement.earlier)
             answer = answer_of(outcome)
@@ -326,6 +328,8 @@ class Dispatcher:
         posted = []
         for batch, batch_id, message in zip(leaving, batch_ids, messages, strict=True):
             context.observer(BatchInFlight(context.target, batch_id, len(batch.items), message.record_ids))
+            # With the batch: a total that returns to earlier sums has an earlier id, by which a service would ignore
+            # it.
             key = "" if self._section.kind is None else f"{message.batch_id}-{batch_id}"
             outcome = self._workers.send(structs.replace(message, idempotency_key=key), batch_id)
             posted.append(PostedBatch(batch, batch_id, len(message.payload), accepted_before, outcome))

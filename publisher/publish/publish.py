@@ -102,6 +102,7 @@ def deliver(
     done = _deliver_alone_or_shared(store, config, name, plan, tools, scope)
     # A run that found another one at work, or was interrupted, shows nothing about the service.
     if circuit is not None and not done.busy and not tools.stopping():
+        # A service that accepted anything works: records that it refuses besides must not make it rest.
         circuit.record(succeeded=done.sent.accepted > 0 or (done.error is None and done.sent.paused is None))
     return done
 
@@ -263,6 +264,7 @@ def _deliver_locked(
             batches.end_resend_if_done(connection, plan.target_id)
     if said is None:
         with store.read() as connection:
+            # A delivery that a damaged index does not show would never be sent, and the run would end as if all was.
             ledger_checks.require_counted(connection, plan.target_id)
     return Delivery(sent, error)
 

@@ -141,6 +141,8 @@ class SendQueue:
         """
         self._load()
         if self._queue:
+            # Random, since neighbours are often of one user or host: bad for one reason, they would look like a failing
+            # service.
             place = len(self._queue) - 1 if newest else random.randrange(len(self._queue))  # noqa: S311 - not a secret
             item = self._queue[place]
             del self._queue[place]

@@ -104,10 +104,12 @@ def _with_acceptance_between(refusals: Iterable[Refusal]) -> list[Refusal]:
     return found
 
 
+# With more, memory would grow with the jobs while a service refuses all of them.
 _MOST_REFUSED: Final = 200
 """How many records refused alone are remembered."""
 _REFUSALS_BEFORE_DOUBT: Final = 20
 """More than bisecting a batch of a few thousand takes to find one bad record."""
+# A single probe may be bad itself, and a working service would seem to fail.
 _PROBES: Final = 5
 _TRIES: Final = 5
 """Attempts with a refused record when it is decided; more than one only if others were accepted in between."""
@@ -205,6 +207,7 @@ class RejectionPolicy:
         if named:
             self._refusals_since_accept = 0
             self._proof = named[0]
+            # SGAS accepts a record that it has even while it can store none: that shows nothing about the next new one.
             if not all(item.may_be_there for item in named):
                 self.last_new = max(self.last_new, batch_id)
         self._refusals.accepted(named)
@@ -242,6 +245,7 @@ class RejectionPolicy:
             yield from self._doubt(answer, since)
         if len(self._refused) >= _MOST_REFUSED and not self._deciding:
             yield from self._decide_all()
+            # With most of them undecided, each further refusal would begin the same decision again.
             yield from self._stop_at(_MOST_REFUSED // 2)
 
     def refused_again(

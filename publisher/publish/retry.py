@@ -97,6 +97,7 @@ class RetryBudget:
         jitter."""
         if isinstance(outcome, Throttled) and outcome.retry_after_s is not None:
             return outcome.retry_after_s
+        # Jitter: all sites whose messages failed at one moment would come back at one moment, and fail together again.
         doubled = self._first_s * 2.0 ** (attempt - 1)
         return doubled * (1 + random.random() / 4)  # noqa: S311 - jitter, not a secret
 
@@ -120,6 +121,7 @@ def post(
 
     def once() -> Outcome:
         may_be_there = any(isinstance(outcome, Unknown) for outcome in outcomes)
+        # An attempt without an answer may have been taken: a target that can look for its records must do so first.
         again = structs.replace(message, sent_before=message.keys) if may_be_there else message
         outcome = budget.turn() or budget.judged(message, target.post(again))
         outcomes.append(outcome)
@@ -166,6 +168,7 @@ def _judged_together(outcome: Outcome, outcomes: Sequence[Outcome], budget: Retr
         return (Unknown if is_unknown else Transient)(outcome.answer, timed_out=too_slow)
     if not is_unknown or isinstance(outcome, Accepted):
         return outcome
+    # Refused now, and perhaps taken before: the ledger must not forget that the service may have this version.
     return structs.replace(outcome, after_unknown=True)
 
 

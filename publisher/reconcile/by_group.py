@@ -47,6 +47,7 @@ Verdict = Literal["agrees", "missing", "differs", "hours", "foreign", "unclear",
 """`differs`: another number of jobs, or other ends; `hours`: as many jobs, with other hours."""
 
 _NO_SCORE: Final[dict[str, Value]] = {"benchmark": MISSING, "score_milli": 0}
+# A group that is sent again replaces the one at the service; what is foreign there, sending ours does not remove.
 _LACKING: Final[frozenset[Verdict]] = frozenset({"missing", "differs", "hours"})
 
 
@@ -393,6 +394,7 @@ def _verdicts(
 
 
 def _verdict(ours: GroupCell, theirs: GroupCell, *, known: bool) -> Verdict:
+    # Before any difference: what is not accepted yet may be in the service's sums or not, and would seem missing.
     if ours.unclear:
         return "unclear"
     difference = _difference(ours, theirs)
@@ -419,6 +421,8 @@ def _differing(ours: GroupCell, theirs: GroupCell) -> Iterator[tuple[str, float,
     """The sums and ends that both have and that differ: name, ours, theirs."""
     if ours.sums is None or theirs.sums is None:
         return
+    # Evidence is rounded, each row by half of its last digit: without this tolerance, hours with one decimal would
+    # differ in every group. Ends are never rounded: with one, a group could agree without its last job.
     within_s = ours.within_s + theirs.within_s
     for name in (*DURATIONS, *ENDS):
         one, other = getattr(ours.sums, name), getattr(theirs.sums, name)
@@ -430,6 +434,7 @@ def _is_short(verdict: Verdict, ours: GroupCell | None, theirs: GroupCell | None
     """Whether sending the runs of a cell again can help: the service has fewer jobs, or as many with other times."""
     if ours is None or verdict not in _LACKING:
         return False
+    # With more jobs there than were sent, others are among them: sending ours again removes none.
     return theirs is None or theirs.jobs <= ours.jobs
 
 

@@ -151,9 +151,11 @@ class ByRecord(MonthComparison):
             self._compare_present(month, page, entry, found)
             return
         run, state = entry.run, entry.run.state
+        # Taken by the program that the folder is for: called missing, all that it has sent would be sent again.
         if found.taken_away and entry.counted:
             month.taken += 1
         elif state is State.SUPERSEDED:
+            # The service no longer keeps the first version: only now would it store the present one.
             page.again.append((run.run_id, state))
             page.differences.append(Difference(month.month, "superseded", run.record_id, _GONE))
         elif state is State.ACCEPTED:
@@ -169,6 +171,7 @@ class ByRecord(MonthComparison):
             page.differences.append(Difference(month.month, "superseded", run.record_id, detail))
         elif state is State.WAIVED and run.sent:
             pass  # a person accepted that the service has an earlier version
+        # There, though the ledger does not say so: neither missing nor confirmed, until it is sent or taken over.
         elif state is not State.ACCEPTED:
             month.unsettled += 1
             why_not_same = found.difference or found.why_ambiguous
@@ -184,6 +187,7 @@ class ByRecord(MonthComparison):
             if found.record is not None and not is_ours:  # nobody here can change it: an alarm would never end
                 page.doubts(entry)
                 detail += f"; not sent again: an earlier publisher sent it as {found.record.local_id}"
+            # Sent again, it would be accepted and ignored: the difference would stay, and look repaired.
             elif self._found.keeps_first:
                 page.doubts(entry)
             else:
@@ -350,6 +354,7 @@ def _other(entry: LedgerRun, theirs: EvidenceRecord, sent: Mapping[int, RecordCo
         return []
     ours = _ours(entry)
     parts = []
+    # Without a tolerance: ends are whole seconds everywhere, and part of APEL's key.
     if theirs.end is not None and theirs.end != entry.end:
         parts.append(f"end {iso(theirs.end)}, {ours} {iso(entry.end)}")
     record = sent.get(entry.run.run_id)  # None also of one with the bytes that were sent

@@ -454,6 +454,7 @@ def verdict_on(sent: SumsCell, has: SumsCell) -> Verdict:
         return "short" if has.jobs else "empty"
     if has.jobs > sent.jobs + sent.perhaps:
         return "over"
+    # The hours of jobs that may be there are in neither sum: compared, they would look like altered jobs.
     if sent.perhaps:
         return "unclear"
     within = _within(sent, has)

@@ -36,6 +36,7 @@ class ConfirmedPage(msgspec.Struct):
 
     def has_unsent(self, entry: LedgerRun) -> None:
         """The service has this run, which was never sent from here."""
+        # Only what was never sent from here: of a run that was, the service may have an earlier version.
         if entry.run.state in {State.WAITING, State.HELD} and not entry.run.sent:
             self.delivered.append((entry.run.run_id, entry.run.digest))
 

@@ -214,8 +214,10 @@ class _TargetSums:
         )
 
     def _is_explained(self, amounts: Mapping[str, Amounts], found: MonthFound) -> bool:
+        # Exact: both sides are whole milliseconds of the same records, and a tolerance would hide one short job.
         if amounts["not_read"] != NOTHING or amounts["changed"] != NOTHING:
             return False
+        # While runs of the month wait, its totals lag behind; of a purged one, what was sent is not known.
         is_open = found.states_open or found.purged
         return not (self._totals is not None and amounts["earlier_versions"] != NOTHING and not is_open)
 

@@ -122,5 +122,7 @@ def add_sources(store: Store, config: Config, found: Found, months: Sequence[Mon
                 pair = frozenset({shared.source, shared.other})
                 if pair not in seen:
                     seen.add(pair)
+                    # Only what is certain ends with an exit code: ids that are alike by chance would be an alarm that
+                    # nobody can end.
                     sentences = found.counted_twice if shared.is_certain else found.notes
                     sentences.append(f"{month}: {shared_text(shared)}. See docs/reference/counted-once.md")

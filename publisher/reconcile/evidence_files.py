@@ -95,6 +95,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][-+]?[0-9]{1,2
 _INSTANT: Final = re.compile(r"[0-9]{1,11}")
 _INSTANTS: Final = range(253_402_300_800)
 """From 1970 to the end of the year 9999."""
+# Groups of three digits only: `1,5` of a portal with decimal commas must be an error, not fifteen.
 _THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _SYNC_NOTE: Final = (
     "its rows have the columns of VSyncRecords and no other: they are compared with the sync counts. They repeat what "
@@ -413,6 +414,8 @@ class _FileReader:
                 if (score := read_score(str(row[name]), None)) is not None:
                     return score[1], 0.5  # `{HEPscore23: 100}`, a normalised duration of version 0.4
                 value, last_digit = self._number(place, name, row[name])
+                # Half of the last digit: hours with one decimal are right within 180 s, and a smaller tolerance would
+                # show rounding as differences.
                 return value * unit_s, unit_s * last_digit / 2
         return None, 0.0
 

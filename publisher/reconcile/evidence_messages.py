@@ -40,6 +40,7 @@ def read_messages(
                 else:
                     records, groups = _read(format_of_message(form, inner.payload), inner.payload, as_sent)
                     database.add_records(target, records)
+                    # A later message replaces the total at the receiver: added up, it would count twice.
                     found.update(groups)
             except UnicodeDecodeError:
                 notes.append(f"{inner.label}: not text in UTF-8")

@@ -47,4 +47,5 @@ def possibly_missing(jobs: Sequence[JobHours], missing: int, lacks: JobHours, wi
             found.update(places)
             if len(found) == len(jobs):
                 break
+    # Hours that no combination explains are wrong in another way too: nothing proves that any of these jobs is there.
     return found or set(range(len(jobs)))

@@ -45,6 +45,7 @@ def send_again(
                 for run_id, state in page
                 if state is not State.SUPERSEDED or run_id in selected
             ]
+            # The service has no version of them any more: with the first one known, a changed key would hold them.
             deliveries.forget_sent_versions(connection, plan.target_id, superseded)
             moved += deliveries.move(connection, plan.target_id, moves, now)
         groups.send_missing(connection, plan.target_id, again)

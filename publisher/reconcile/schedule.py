@@ -50,6 +50,7 @@ def reconcile_due(
     Raises `StoreError` where the store cannot be used.
     """
     since = {name: _due_since(store, name, settings, tools.clock()) for name, settings in config.targets.items()}
+    # The longest due first: in another order, the time limit could leave out the same targets in every run.
     due = sorted((at, name) for name, at in since.items() if at is not None)
     prepared = plans() if due else {}
     until = tools.clock() + LONGEST_S
@@ -65,6 +66,7 @@ def reconcile_due(
 
 def _due_since(store: Store, name: str, settings: Target, now: int) -> int | None:
     """Since when a target is due; 0 if it was never reconciled, None if it is not due."""
+    # A shadow has sent nothing: all that it would send would be missing.
     if settings.evidence_source == "none" or not settings.reconcile_every or settings.shadow:
         return None
     with store.read() as connection:

@@ -124,6 +124,8 @@ class SentRecords:
             (body := sent.get(piece.record_id)) is None or body.digest != digest_of(piece.body) for piece in pieces
         ):
             return None
+        # The records may be ours in a message that is not: what is around them, such as a namespace, decides their
+        # meaning.
         if form.message(bodies) != payload:
             return None
         (first,) = self._read(form.message(bodies[:1]))

@@ -65,6 +65,7 @@ class SourceReading(msgspec.Struct):
         """The fields in which `own` and `tool` differ."""
         if self.tool is None or self.own is None:
             return []
+        # Only CPU time, which a program may add up in other units: a tolerance for the others would hide a missing job.
         within = {"cpu_ms": self.runs * self.tool.cpu_within_ms}
         sides = [(name, getattr(self.own, name), getattr(self.tool, name)) for name in MEASURES]
         return [name for name, own, other in sides if other is not None and abs(own - other) > within.get(name, 0)]
@@ -102,6 +103,8 @@ def source_sums(
     numbers = {month.number for month in months}
     clusters: dict[str, set[str]] = {name: set() for name in sources}
     with store.read() as connection:
+        # A source still has the names of erased persons: with these, their runs would be in other cells than in the
+        # store.
         as_stored = erase.pseudonyms(connection)
     with TemporaryDatabase(_TABLES, "reconcile --source", StoreFullError) as database:
         for name, source in sources.items():

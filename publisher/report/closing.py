@@ -100,6 +100,7 @@ def close(context: ReportContext, month: Month) -> list[ClosedStatement]:
         price_list = PriceList.of(context.config)
         changes = [_changes(context, closing) for closing in closings.values()]
         for one in changes:
+            # Amounts in two currencies, or by two keys, cannot be added to one total.
             if one.corrections and _unit(one.price_list) != _unit(price_list):
                 raise UsageError(
                     f"the open corrections of {one.month} are in {' '.join(map(str, _unit(one.price_list)))}, and the "
@@ -229,6 +230,7 @@ def _changes(context: ReportContext, closing: Closing) -> MonthChanges:
         for change in usages.changes():
             key = usages.lines[change.line]
             before, after = (item_of(price_list.charges, key, usage)[0] for usage in (change.before, change.after))
+            # Less than the smallest amount of the currency is no correction: statements would fill with lines of zero.
             if before.amount != after.amount:
                 amount = after.amount - before.amount
                 item = msgspec.structs.replace(after, quantity=after.quantity - before.quantity, amount=amount)
@@ -274,6 +276,7 @@ def _issue(
             if row.cancels is not None:
                 why = f"replaced by {row.label}: {reason}"
                 registry.record_action(connection, "cancel statement", statement.cancels, why, context.now)
+        # As for messages: a store restored from before would otherwise give the same numbers to other statements.
         mark = sent_mark.count_messages(connection, len(issued), context.now)
     context.store.mark_sent(mark)
     with context.store.read() as connection:

@@ -187,6 +187,7 @@ class ColumnFolder:
             found = msgspec.msgpack.decode(body, type=ColumnManifest)
         except msgspec.DecodeError:
             return None
+        # The columns are derived: making them anew is always right, and believing another layout is not.
         return found if found.version == VERSION else None
 
     def replace(self, manifest: ColumnManifest) -> None:
@@ -195,6 +196,7 @@ class ColumnFolder:
         try:
             write_whole(self.path / _MANIFEST, crc32(body).to_bytes(_CHECK_BYTES, "big") + body, mode=_MODE)
             self._give(self.path / _MANIFEST)
+            # Before parts are removed: after a power failure, the earlier manifest would name files that are gone.
             sync(self.path)
         except OSError as error:
             raise self._unusable(error) from error

@@ -49,8 +49,11 @@ _FLUSHED: Final = 65_536
 """A month with so many rows in memory becomes a part."""
 FULL: Final = 262_144
 """A part with so many rows is not merged any more."""
+# With fewer, each row would be written more often; with more, each report would open many small files.
 _MOST_ALIKE: Final = 8
 """So many parts of one month and of similar sizes become one."""
+# Reports read dead rows and pass over them: with a larger part they slow down, with a smaller one every change would
+# write its whole part again.
 _MOST_DEAD: Final = 0.2
 _FEW_DEAD: Final = 1_000
 _RANGE: Final = 200

@@ -55,6 +55,7 @@ def entry(line: bytes) -> GridLogEntry | None:
     if len(text) < 2 or text[0] != '"':
         raise LineError('is not a BLAH line: those are pairs "key=value"')
     if text[-1] != '"':
+        # Read as it is, its last value would be a part of a name, perhaps another user's.
         raise CutError("its last quote is missing: the line is cut off, or a name contains a line feed")
     single: dict[str, str] = {}
     fqans: dict[str, None] = {}
@@ -66,6 +67,7 @@ def entry(line: bytes) -> GridLogEntry | None:
         if key == "userFQAN":
             if value.startswith("/"):
                 fqans[value] = None
+        # Two values of one key: one of them may be a user's text, and the job would be another user's.
         elif single.setdefault(key, value) != value:
             raise LineError(f"has {key} twice: a value with quotes that are not escaped")
     lrms_id, dn = single.get("lrmsID"), single.get("userDN")

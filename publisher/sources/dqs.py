@@ -182,6 +182,7 @@ def without_slaves(job: Job) -> Job:
     return msgspec.structs.replace(job, **{name: getattr(alone, name) for name in _OF_ALL_LINES})
 
 
+# They are in the cursor, which is written with each page.
 MOST_JOBS: Final = 256
 MOST_SLAVES: Final = 4_096
 _IN_NO_RECORD: Final = "reports count their usage, but no record has it"
@@ -286,6 +287,7 @@ class DqsParser:
         except (ActError, LineError) as error:
             whole = isinstance(error, ActValueError | LimitError)
             return self._joiner.refused(line, str(error), cut=isinstance(error, CutActError), whole=whole)
+        # It never started: with a start of 1970 it would have used its slots for decades.
         if act.start == 0:
             return Line.SKIPPED
         key = _key(act)
@@ -296,6 +298,7 @@ class DqsParser:
             partial = _PartialRun()
         if act.master:
             partial.master = act
+        # A log that is read again after a copy has the same lines: added twice, the slave would count twice.
         elif act not in partial.slaves:
             if len(partial.slaves) < self._most_slaves:
                 partial.slaves.append(act)

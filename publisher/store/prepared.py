@@ -96,6 +96,7 @@ class BulkInsert:
         """Insert the rows."""
         if connection.dialect.name == "sqlite":
             self._inserting.run(connection, rows)
+        # COPY has no conflict clause: a row that exists would end the transaction, so only new ones come here.
         elif rows:
             server.copy(connection, self._copying, rows)
 
@@ -161,6 +162,7 @@ def _places(name: str) -> str:
     return f"places_of_{name}"
 
 
+# A byte for each id: one damaged id near 2^63 would ask for more memory than there is.
 _MOST_PLACES: Final = 1 << 24
 
 

@@ -127,9 +127,11 @@ class RowReader:
             raise UnreadableRowError(_negative(row))
         if submit > _LATEST or end > _LATEST:
             raise UnreadableRowError("SubmitTime or EndTime is after the year 9999")
+        # Added up, one damaged number would falsify the total of all jobs of its group.
         if wall > _LONGEST_S or cpu_user > _LONGEST_S or cpu_kernel > _LONGEST_S:
             raise UnreadableRowError("UsedWalltime, UsedCPUUserTime or UsedCPUKernelTime is larger than possible")
         running = status == "running"
+        # An end of 0 would put the job into January 1970.
         if not running and not end:
             raise UnreadableRowError(f"status is {status}, but EndTime is 0")
 
@@ -298,6 +300,7 @@ def _require_short(text: str) -> None:
 def _status(row: Row) -> Status:
     status = STATUSES.get(_text(row) or "")
     if status is None:
+        # Guessed, a word of a later ARC could send a job that never ran.
         raise UnreadableRowError(f"status {_text(row)!r} is unknown")
     return status
 

@@ -45,6 +45,7 @@ _EARLY_S: Final = 1_000_000_000
 record is never within `overlap`."""
 _COMMIT_S: Final = 3_600
 """How long a transaction of AUDITOR may take from `updated_at` to its commit, before which nobody sees its rows."""
+# The cursor has them: a component that is missing in all records would make it as long as their list.
 _MOST_REFUSED: Final = 1_000
 _LOOKED_AT: Final = 200
 
@@ -187,6 +188,7 @@ class _AuditorReading:
             return 0 if position is None else max(0, min(position, self._now * SECOND_US) - _COMMIT_S * SECOND_US)
         if is_continued:
             return position or 0
+        # Collectors write late: what ended shortly before the last reading may have been stored after it.
         return 0 if until is None else max(0, until - self._overlap_s) * SECOND_US
 
     def _archived(self, records: Records, until: int) -> Iterator[Unreadable]:

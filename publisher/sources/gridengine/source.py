@@ -46,6 +46,8 @@ _IN_CATEGORY: Final = 39
 _HELD: Final = "held"
 _WAITING: Final = "waiting"
 _TASKS_SHOWN: Final = 1_024
+# Job numbers begin again: slaves of an earlier job with this number must not be added. Clocks of nodes differ, and with
+# less an own slave of a short job could be left out.
 _CLOCK_SLACK_S: Final = 60
 
 

@@ -84,6 +84,7 @@ def job(ad: Mapping[str, Value], cluster: str | None, *, has_token_groups: bool 
     wall_ms = _milliseconds(ad, "remotewallclocktime")
     start = _whole(ad, "jobstartdate") or _whole(ad, "jobcurrentstartdate") or None
     if start is None:
+        # Taken as never started, its usage would be lost without a word.
         if wall_ms:
             raise LineError("the job has wall time but no start")
         return None

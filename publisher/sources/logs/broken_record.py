@@ -26,6 +26,8 @@ import msgspec
 from formats.job import Job
 from publisher.sources.base import Line, Outcome, UnreadableLine
 
+# All lines held are other users' jobs too: with more, one broken line would hold more of them, and make the cursor
+# longer.
 MAX_HELD_BYTES: Final = 1 << 17
 SUSPECT: Final = "this line may be text of a user. Its job is counted nowhere until somebody accepts it"
 AFTER_CUT: Final = f"after a record that is cut off in a user's text: {SUSPECT}"
@@ -79,6 +81,7 @@ class RecordJoiner:
     def refused(self, line: bytes, reason: str, *, cut: bool, whole: bool = False) -> Outcome:
         """The outcome of a line that is not a record. `cut`: it ends within a user's text. `whole`: it has the form of
         a record, so it is not the rest of one."""
+        # While the joined lines are decided on, nothing is held anew: a refused record would hold itself for ever.
         if not cut or self._deciding:
             return UnreadableLine(reason, cut=cut, is_rest=not whole and self._is_rest(line))
         self._hold(line)
@@ -99,6 +102,7 @@ class RecordJoiner:
     def give_up(self) -> list[Outcome]:
         """The outcome of the held lines before a line that is too long to be held, and may be the rest of any: all of
         their runs are suspect."""
+        # The long line may be the rest of any record held, and nobody can read it to tell.
         self._suspect_left = max(0, len(self._held) - 1)
         return self.release()
 

@@ -21,11 +21,14 @@ from publisher.sources.logs.compression import DamagedError
 from publisher.sources.logs.open_log import OpenLog, open_log
 
 HEAD_BYTES: Final = 4096
+# Two logs may begin with the same 4 KiB of header: by these bytes, another file is not continued in its middle.
 TAIL_BYTES: Final = 512
 _LEAD_BYTES: Final = 256
 _RECORD: Final = re.compile(rb"^(?!#)(?:[^\d\n]*\d){8}[^\n]*\n", re.MULTILINE)
 """A complete line with a time, as records have: headers have names, and at most a version."""
 _json_of = json.JSONEncoder(separators=(",", ":")).encode
+# Archive programs and file systems keep times in these units: compared exactly, a complete copy would be reported as
+# not read to its end.
 _KEPT_TO_NS: Final = (1, 100, 1_000, 1_000_000, 1_000_000_000)
 
 

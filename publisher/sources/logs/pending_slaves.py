@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+# They are in the cursor: slaves of masters whose records never come would make it longer for ever.
 MOST_GROUPS: Final = 1_000
 MOST_SLAVES: Final = 20_000
 

@@ -46,6 +46,7 @@ NEIGHBOUR_BYTES: Final = 1 << 16
 seldom longer, and more lines would hold more jobs of others."""
 _BLOCK_BYTES: Final = 1 << 18
 _WAITING_NAMED: Final = 10
+# The cursor has them, and is written with each page: without a limit, each rotation would make it longer.
 _GONE_KEPT: Final = 64
 """How many files that are gone are remembered, the latest ones, since a copy may appear after its original went."""
 _MISSING_KEPT: Final = 16

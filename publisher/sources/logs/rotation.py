@@ -76,12 +76,14 @@ class LogFiles:
         packed = {file for file in found if file.endswith(SUFFIXES)}
         plain = set(found) - packed if packed else set()
         further = {str(folder) for folder in self.rotated_to}
+        # Both are there while a copy is being compressed: its end is not written yet, and would be reported as damaged.
         kept = [file for file in found if file not in packed or os.path.splitext(file)[0] not in plain]  # noqa: PTH122
 
         def order(file: str) -> tuple[bool, str, str, int, str, int]:
             folder, name = os.path.split(file)
             return folder not in further, *_written(folder, name)
 
+        # In the order of their writing: the start of a job is often in the file before that of its end.
         return sorted(kept, key=order)
 
     def growing(self, known: Iterable[tuple[str, bool]]) -> set[str]:

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from publisher.sources.fields import CutError, LineError, decoded
 
+# Lines may be a little out of order: with less, such a line of the first pass would be moved by an hour.
 FOLD_SLACK_S: Final = 300
 """A stamp of a repeated hour belongs to its second pass if, in the first, it would be earlier than the previous line by
 more than this.

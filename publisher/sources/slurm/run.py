@@ -80,6 +80,7 @@ class Run(msgspec.Struct):
     def whole(self) -> Job:
         """The run with its steps. Without steps, a CPU time of zero means that it is unknown."""
         job = self.job
+        # Slurm adds up the CPU time of steps: a zero without any would be sent as a job that did nothing.
         if not self.steps:
             if job.cpu_ms == 0 and not job.cpu_user_ms and not job.cpu_system_ms:
                 return msgspec.structs.replace(job, cpu_ms=None, cpu_user_ms=None, cpu_system_ms=None)

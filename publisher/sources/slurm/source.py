@@ -55,6 +55,7 @@ _NO_TEXT: Final = ("",) * len(sacct.FREE_TEXT)
 _IDS: Final = tuple(sacct.NUMBERS.index(name) for name in ("JobIDRaw", "Cluster", "Submit"))
 _CONSTANT: Final = ("JobIDRaw", "JobID", "Cluster", "User", "Submit", "Start")
 _LACKING: Final = "without_text"
+# The cursor has them: on a cluster without any text it would be as long as the list of its jobs.
 _MOST_LACKING: Final = 1_000
 _WITHOUT_TEXT: Final = (
     "sacct printed no account and name for this run, or two different ones. It is asked again "

@@ -298,7 +298,9 @@ class Layout:
         submitted = clock.instant(submit)
         start, end = clock.span(start_text, end_text, None if wall_ms is None else wall_ms // 1000, submitted)
         if end is None and not unfinished:
+            # Its end decides its month: guessed, it could be added to one that was sent.
             raise LineError("a finished job has no end")
+        # It got no node: cancelled while it waited, it may have a start all the same, and would be a job without usage.
         if start is None or (node_list and not wall_ms and node_list in values.NO_NODES):
             return None
         if "[" in number:

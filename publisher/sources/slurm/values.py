@@ -196,6 +196,7 @@ def size_kib(text: str) -> int | None:
     if found is None:
         return None
     amount = float(found[1] + (found[2] or "")) * _KIB[found[3]]
+    # Rounded up: a peak of less than a KiB would otherwise be none, which is read as unknown.
     return -int(-amount // 1) if amount < _LARGEST_KIB else None
 
 
