@@ -1,4 +1,5 @@
-"""The content of a context beside that of the store: objects that somebody removed, added, or altered."""
+"""The content of a context beside that of the store: all of it written, and objects that somebody removed, added, or
+altered."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from publisher.spool.base import Kind, Object, SpoolError
 from publisher.spool.context import SpoolingContext
 
 _DIGEST_BYTES: Final = 16
+_COMMIT_EVERY: Final = 5000
 
 
 class ObjectCounts(msgspec.Struct, frozen=True):
@@ -25,6 +27,17 @@ class ObjectCounts(msgspec.Struct, frozen=True):
 
 Incomplete = dict[str, ObjectCounts]
 """By kind, how a context differs."""
+
+
+def write_all(connection: Connection, context: SpoolingContext, kind: Kind) -> int:
+    """Write all objects of a kind to a context without any; return how many."""
+    written = 0
+    for written, item in enumerate(spool_kinds.all_of(connection, kind.name), start=1):
+        context.write_object(kind, kind.of(item))
+        if written % _COMMIT_EVERY == 0:
+            context.commit()
+    context.commit()
+    return written
 
 
 def incomplete(connection: Connection, context: SpoolingContext, kinds: Mapping[str, Kind]) -> Incomplete:

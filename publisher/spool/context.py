@@ -11,11 +11,15 @@ An object written twice is stored once: a change that may not be on disk is writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from publisher.config.schema import SpoolContext
 from publisher.spool.base import Kind, Object
+from publisher.spool.database import Database
+from publisher.spool.delimited import Delimited
+from publisher.spool.json_lines import JsonLines
+from publisher.spool.name_value import Classic
 
 
 class SpoolingContext(Protocol):
@@ -80,45 +84,20 @@ class SpoolingContext(Protocol):
 
 def make_context(settings: SpoolContext) -> SpoolingContext:
     """Make the context from its settings, without touching its place."""
-    return _MAKERS[settings.format](settings)
+    match settings.format:
+        case "classic":
+            return Classic(settings.folder)
+        case "delimited":
+            return Delimited(settings.folder, settings.delimiter)
+        case "json-lines":
+            return JsonLines(settings.folder)
+        case "xml":
+            from publisher.spool.xml import Xml  # noqa: PLC0415 - loads lxml, which the others do not need
+
+            return Xml(settings.folder)
+        case "database":
+            return Database(settings.url)
 
 
-def _classic(settings: SpoolContext) -> SpoolingContext:
-    from publisher.spool.name_value import Classic  # noqa: PLC0415 - only the format that is used
-
-    return Classic(settings.folder)
-
-
-def _delimited(settings: SpoolContext) -> SpoolingContext:
-    from publisher.spool.delimited import Delimited  # noqa: PLC0415
-
-    return Delimited(settings.folder, settings.delimiter)
-
-
-def _json_lines(settings: SpoolContext) -> SpoolingContext:
-    from publisher.spool.json_lines import JsonLines  # noqa: PLC0415
-
-    return JsonLines(settings.folder)
-
-
-def _xml(settings: SpoolContext) -> SpoolingContext:
-    from publisher.spool.xml import Xml  # noqa: PLC0415
-
-    return Xml(settings.folder)
-
-
-def _database(settings: SpoolContext) -> SpoolingContext:
-    from publisher.spool.database import Database  # noqa: PLC0415
-
-    return Database(settings.url)
-
-
-_MAKERS: Final[Mapping[str, Callable[[SpoolContext], SpoolingContext]]] = {
-    "classic": _classic,
-    "delimited": _delimited,
-    "json-lines": _json_lines,
-    "xml": _xml,
-    "database": _database,
-}
 FILE_FORMATS: Final[Sequence[str]] = ("json-lines", "classic", "delimited", "xml")
 """The formats that `store export` writes; the first is the usual one."""

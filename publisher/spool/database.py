@@ -11,7 +11,7 @@ number beyond 64 bits, a text with NUL) are in the column `odd`, as JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -39,49 +39,46 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from publisher.errors import StoreError
-from publisher.spool import name_value
 from publisher.spool.base import Kind, Object, Scalar, SpoolError
+from publisher.spool.codec import cell_of, cell_text, escaped, unescaped
 from publisher.store import dialect
 
 _TYPES: Final[Mapping[Scalar, Any]] = {
-    "int": BigInteger, "float": Double, "text": Text, "bytes": LargeBinary, "flag": SmallInteger,
+    "int": BigInteger, "float": Double, "text": Text, "bytes": LargeBinary, "flag": SmallInteger, "any": Text,
 }  # fmt: skip
 _BUSY_TIMEOUT_S: Final = 30.0
 _ODD: Final = "odd"
 
 
 class _KindTables:
-    """The tables of a kind."""
+    """The tables of a kind: the main one has its single values; `subs`: one for each sublist."""
 
     def __init__(self, kind: Kind) -> None:
         name, metadata = f"spool_{kind.name}", MetaData()
-        self.main = Table(
-            name,
-            metadata,
-            Column("key", Text, primary_key=True),
-            *(Column(f"a_{field}", _TYPES[of]) for field, of in kind.scalars.items()),
-            Column(_ODD, Text),
-        )
-        self.lists = {field: self._sub(metadata, name, field, {"value": of}) for field, of in kind.lists.items()}
-        self.pairs = {
-            field: self._sub(metadata, name, field, {"name": "text", "value": "text"}) for field in kind.pairs
+        self.singles = {name: field.single for name, field in kind.fields.items() if field.single is not None}
+        self.main = Table(name, metadata, Column("key", Text, primary_key=True), *_columns(self.singles))
+        self.subs = {
+            field: Table(
+                f"{name}_{field}",
+                metadata,
+                Column("key", Text, ForeignKey(f"{name}.key"), primary_key=True),
+                Column("position", Integer, primary_key=True),
+                *_columns(attribute.columns),
+            )
+            for field, attribute in kind.fields.items()
+            if field not in self.singles
         }
-        self.parts = {field: self._sub(metadata, name, field, fields) for field, fields in kind.parts.items()}
-
-    def _sub(self, metadata: MetaData, name: str, field: str, columns: Mapping[str, Scalar]) -> Table:
-        return Table(
-            f"{name}_{field}",
-            metadata,
-            Column("key", Text, ForeignKey(f"{name}.key"), primary_key=True),
-            Column("position", Integer, primary_key=True),
-            *(Column(f"a_{column}", _TYPES[of]) for column, of in columns.items()),
-            Column(_ODD, Text),
-        )
 
     @property
-    def subs(self) -> dict[str, Table]:
-        """The tables of the sublists by attribute."""
-        return {**self.lists, **self.pairs, **self.parts}
+    def all(self) -> tuple[Table, ...]:
+        """Those that others refer to last."""
+        return (*self.subs.values(), self.main)
+
+
+def _columns(columns: Mapping[str, Scalar]) -> Iterator[Column[Any]]:
+    for name, of in columns.items():
+        yield Column(f"a_{name}", _TYPES[of])
+    yield Column(_ODD, Text)
 
 
 class Database:
@@ -116,7 +113,7 @@ class Database:
             self._end(commit=True)
 
     def note(self, text: str | None) -> None:
-        """See `Context`."""
+        """See `publisher.spool.context`."""
         with self._explained():
             connection = self._open()
             connection.execute(delete(self._notes))
@@ -125,7 +122,7 @@ class Database:
             self._end(commit=True)
 
     def noted(self) -> str | None:
-        """See `Context`."""
+        """See `publisher.spool.context`."""
         with self._explained(), dialect.transaction(self._engine, writes=False) as connection:
             found: str | None = connection.execute(select(self._notes.c.note)).scalar_one_or_none()
             return found
@@ -134,9 +131,8 @@ class Database:
         """Remove all objects of a kind, including tables of attributes that are no longer written."""
         with self._explained():
             connection = self._open()
-            there = set(inspect(connection).get_table_names())
-            tables = _KindTables(kind)
-            for table in (*tables.subs.values(), tables.main):
+            there = inspect(connection).get_table_names()
+            for table in _KindTables(kind).all:
                 if table.name in there:
                     connection.execute(delete(table))
             self._tables.clear()
@@ -151,9 +147,8 @@ class Database:
     def has_place(self, kind: Kind) -> bool:
         """Whether the tables of the kind exist."""
         with self._explained(), dialect.transaction(self._engine, writes=False) as connection:
-            there = set(inspect(connection).get_table_names())
-            tables = _KindTables(kind)
-            return all(table.name in there for table in (tables.main, *tables.subs.values()))
+            there = inspect(connection).get_table_names()
+            return all(table.name in there for table in _KindTables(kind).all)
 
     def count(self, kind: Kind) -> int:
         """The rows of its table."""
@@ -166,32 +161,32 @@ class Database:
         """Write what changed of the object."""
         with self._explained():
             tables, connection = self._of(kind), self._open()
-            row = _fitting({"key": item.key, **{f"a_{name}": item.values.get(name) for name in kind.scalars}})
-            there = connection.execute(select(tables.main).where(tables.main.c.key == item.key)).mappings().first()
-            changed = False
+            main, key = tables.main, item.key
+            row = _row_of(tables.singles, map(item.values.get, tables.singles))
+            there = connection.execute(select(main).where(main.c.key == key)).mappings().first()
+            changed = there is None
             if there is None:
-                connection.execute(insert(tables.main).values(row))
-                changed = True
-            elif different := {name: value for name, value in row.items() if _plain(there[name]) != _plain(value)}:
-                connection.execute(update(tables.main).where(tables.main.c.key == item.key).values(different))
+                connection.execute(insert(main).values(key=key, **row))
+            elif different := {name: value for name, value in row.items() if _plain(there[name]) != value}:
+                connection.execute(update(main).where(main.c.key == key).values(different))
                 changed = True
             for name, table in tables.subs.items():
-                rows = _rows(kind, name, item.values.get(name, ()))
-                if there is None or _of_key(connection, table, item.key, whole=False) != rows:
-                    connection.execute(delete(table).where(table.c.key == item.key))
+                attribute = kind.fields[name]
+                value = item.values.get(name)
+                rows = [_row_of(attribute.columns, cells) for cells in attribute.rows_of(value)] if value else []
+                if there is None or _rows_in(connection, table, key) != rows:
+                    connection.execute(delete(table).where(table.c.key == key))
                     if rows:
-                        connection.execute(
-                            insert(table),
-                            [{"key": item.key, "position": place, **each} for place, each in enumerate(rows)],
-                        )
-                    changed = changed or bool(rows) or there is not None
+                        numbered = [{"key": key, "position": position, **row} for position, row in enumerate(rows)]
+                        connection.execute(insert(table), numbered)
+                    changed = True
             return changed
 
     def delete_object(self, kind: Kind, key: str) -> None:
         """With its sublists."""
         with self._explained():
-            tables, connection = self._of(kind), self._open()
-            for table in (*tables.subs.values(), tables.main):
+            connection = self._open()
+            for table in self._of(kind).all:
                 connection.execute(delete(table).where(table.c.key == key))
 
     def read_list(self, kind: Kind) -> Iterator[Object]:
@@ -200,9 +195,9 @@ class Database:
             tables, connection = self._of(kind), self._open()
             keys = connection.execute(select(tables.main.c.key).order_by(tables.main.c.key)).scalars().all()
         for key in keys:
-            found = self.read_object(kind, key)
-            if found is not None:
-                yield found
+            item = self.read_object(kind, key)
+            if item is not None:
+                yield item
 
     def read_object(self, kind: Kind, key: str) -> Object | None:
         """With its sublists."""
@@ -211,23 +206,19 @@ class Database:
             row = connection.execute(select(tables.main).where(tables.main.c.key == key)).mappings().first()
             if row is None:
                 return None
-            values: dict[str, Any] = {}
-            whole = _whole(dict(row))
-            for name, of in kind.scalars.items():
-                value = whole[f"a_{name}"]
-                if value is not None:
-                    values[name] = bytes(value) if of == "bytes" else bool(value) if of == "flag" else value
+            cells = zip(tables.singles, _cells_of(tables.singles, dict(row)), strict=True)
+            values = {name: cell for name, cell in cells if cell is not None}
             for name, table in tables.subs.items():
-                rows = _of_key(connection, table, key)
-                if rows:
-                    values[name] = _value(kind, name, rows)
+                if rows := _rows_in(connection, table, key):
+                    attribute = kind.fields[name]
+                    values[name] = attribute.value_of([_cells_of(attribute.columns, row) for row in rows])
             return Object(kind.name, key, values)
 
     def _of(self, kind: Kind) -> _KindTables:
         """The tables of a kind, created if they are missing; columns that are no longer written stay, and are empty."""
         if kind.name not in self._tables:
             made = self._tables[kind.name] = _KindTables(kind)
-            for table in (made.main, *made.subs.values()):
+            for table in reversed(made.all):
                 table.create(self._open(), checkfirst=True)
                 _add_missing_columns(self._open(), table)
         return self._tables[kind.name]
@@ -252,7 +243,7 @@ class Database:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except (StoreError, SQLAlchemyError) as error:
+        except (StoreError, SQLAlchemyError, ValueError, msgspec.DecodeError) as error:
             self._end(commit=False)
             self._tables.clear()
             place = dialect.place(self._engine) if self._engine is not None else "its database"
@@ -276,58 +267,50 @@ def _plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, bytes | memoryview) else value
 
 
-def _rows(kind: Kind, name: str, value: Any) -> list[dict[str, Any]]:
-    if name in kind.lists:
-        rows = [{"a_value": each} for each in value]
-    elif name in kind.pairs:
-        rows = [{"a_name": key, "a_value": name_value.loose(each)} for key, each in dict(value).items()]
-    else:
-        rows = [{f"a_{field}": each.get(field) for field in kind.parts[name]} for each in value]
-    return [_fitting(row) for row in rows]
-
-
-def _fitting(row: dict[str, Any]) -> dict[str, Any]:
+def _row_of(columns: Mapping[str, Scalar], cells: Iterable[Any]) -> dict[str, Any]:
     """A row that databases can store: numbers beyond 64 bits and texts with NUL are moved to the column `odd`."""
-    odd = {
-        name: value
-        for name, value in row.items()
-        if (isinstance(value, int) and not -(2**63) <= value < 2**63) or (isinstance(value, str) and "\0" in value)
-    }
-    if not odd:
-        return {**row, _ODD: None}
-    extra = {
-        name: str(value) if isinstance(value, int) else name_value.escaped(value, "") for name, value in odd.items()
-    }
-    fitting = {name: value.replace("\0", "\ufffd") if isinstance(value, str) else None for name, value in odd.items()}
-    return {
-        **row,
-        **fitting,
-        _ODD: msgspec.json.encode([extra, sorted(n for n in odd if isinstance(odd[n], int))]).decode(),
-    }
+    row: dict[str, Any] = {}
+    odd: dict[str, str] = {}
+    numbers: list[str] = []
+    for (name, of), cell in zip(columns.items(), cells, strict=True):
+        column, value = f"a_{name}", cell if of != "any" else cell_text(cell, of, "")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            odd[column], value = str(value), None
+            numbers.append(column)
+        elif isinstance(value, str) and "\0" in value:
+            odd[column], value = escaped(value, ""), value.replace("\0", "\ufffd")
+        row[column] = value
+    return {**row, _ODD: msgspec.json.encode([odd, sorted(numbers)]).decode() if odd else None}
 
 
-def _whole(row: dict[str, Any]) -> dict[str, Any]:
-    """The original row of one made by `_fitting`."""
-    if row[_ODD] is None:
-        return row
-    extra, numbers = msgspec.json.decode(row[_ODD])
-    return row | {name: int(word) if name in numbers else name_value.unescaped(word) for name, word in extra.items()}
+def _cells_of(columns: Mapping[str, Scalar], row: Mapping[str, Any]) -> list[Any]:
+    """The cells of a row made by `_row_of`."""
+    odd, numbers = msgspec.json.decode(row[_ODD]) if row[_ODD] is not None else ({}, ())
+    cells = []
+    for name, of in columns.items():
+        column = f"a_{name}"
+        if column in odd:
+            cells.append(int(odd[column]) if column in numbers else unescaped(odd[column]))
+        else:
+            cells.append(_cell_of(row[column], of))
+    return cells
 
 
-def _value(kind: Kind, name: str, rows: list[dict[str, Any]]) -> Any:
-    if name in kind.lists:
-        return tuple(row["a_value"] for row in rows)
-    if name in kind.pairs:
-        return {row["a_name"]: name_value.loose_of(row["a_value"]) for row in rows}
-    flags = [field for field, of in kind.parts[name].items() if of == "flag"]
-    return tuple(
-        {field: (bool(row[f"a_{field}"]) if field in flags else row[f"a_{field}"]) for field in kind.parts[name]}
-        for row in rows
-    )
+def _cell_of(value: Any, of: Scalar) -> Any:
+    if value is None:
+        return None
+    match of:
+        case "flag":
+            return bool(value)
+        case "bytes":
+            return bytes(value)
+        case "any":
+            return cell_of(value, of)
+        case _:
+            return value
 
 
-def _of_key(connection: Connection, table: Table, key: str, *, whole: bool = True) -> list[dict[str, Any]]:
-    names = [column.name for column in table.c if column.name not in {"key", "position"}]
-    query = select(*(table.c[name] for name in names)).where(table.c.key == key).order_by(table.c.position)
-    rows = [dict(zip(names, row, strict=True)) for row in connection.execute(query)]
-    return [_whole(row) for row in rows] if whole else rows
+def _rows_in(connection: Connection, table: Table, key: str) -> list[Mapping[str, Any]]:
+    columns = [column for column in table.c if column.name not in {"key", "position"}]
+    query = select(*columns).where(table.c.key == key).order_by(table.c.position)
+    return [dict(row) for row in connection.execute(query).mappings()]

@@ -8,168 +8,115 @@ Lists are texts with commas, pairs name=value with commas between them.
 
 from __future__ import annotations
 
-import os
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from publisher.spool import name_value
-from publisher.spool.base import Kind, Object, SpoolError
-from publisher.spool.files import Folder
+from publisher.spool.base import Kind, Object
+from publisher.spool.codec import ABSENT, as_text, escaped, rows_as_text, unescaped, value_of_rows, value_of_text
 from publisher.spool.journal import Journal
 
-_SUFFIX: Final = ".txt"
 _THERE: Final = "+"
 _GONE: Final = "-"
 _HEAD: Final = ("serial", "state", "key")
-_TAIL_BYTES: Final = 4096
 
 
 class Delimited(Journal):
-    """See the module and `publisher.spool.context`."""
+    suffix = ".txt"
 
-    has_part_files = True
-
-    def __init__(self, folder: Path, delimiter: str) -> None:
-        super().__init__(Folder(folder), _SUFFIX)
+    def __init__(self, path: Path, delimiter: str) -> None:
+        super().__init__(path)
         self._mark = delimiter
         self._serials: dict[str, int] = {}
 
-    def head_of(self, kind: Kind, part: str) -> str | None:
+    def head_of(self, kind: Kind, part: str) -> Sequence[str]:
         """The names of the fields."""
-        names = (_HEAD[0], *kind.parts[part]) if part else (*_HEAD, *kind.attributes)
-        return self._mark.join(names)
+        names = (_HEAD[0], *kind.parts[part].columns) if part else (*_HEAD, *kind.attributes)
+        return [self._mark.join(names)]
 
-    def lines_of(self, kind: Kind, item: Object) -> dict[str, list[str]]:
+    def lines_of(self, kind: Kind, item: Object) -> Mapping[str, Sequence[str]]:
         """The lines of the object and its subordinate objects, with one serial number."""
-        serial = str(self._next_serial(kind))
-        found: dict[str, list[str]] = {}
-        for part, fields in kind.parts.items():
-            if rows := item.values.get(part):
-                found[part] = [
-                    self._mark.join(
-                        (serial, *(name_value.scalar(row.get(name), of, self._mark) for name, of in fields.items()))
-                    )
-                    for row in rows
-                ]
-        values = [self._text(kind, name, item.values) for name in kind.attributes]
-        found[""] = [self._mark.join((serial, _THERE, name_value.escaped(item.key, self._mark), *values))]
-        return found
-
-    def _text(self, kind: Kind, name: str, values: Any) -> str:
-        value = values.get(name)
-        if value is None:
-            return name_value.ABSENT
-        if name in kind.scalars:
-            return name_value.scalar(value, kind.scalars[name], self._mark)
-        return (
-            name_value.listed(value, kind.lists[name], self._mark)
-            if name in kind.lists
-            else name_value.paired(value, self._mark)
-        )
+        mark, serial, values = self._mark, str(self._next_serial(kind)), item.values
+        lines = {
+            part: [mark.join((serial, *row)) for row in rows_as_text(attribute, values.get(part, ()), mark)]
+            for part, attribute in kind.parts.items()
+        }
+        texts = [
+            as_text(attribute, values[name], mark) if name in values else ABSENT
+            for name, attribute in kind.attributes.items()
+        ]
+        return lines | {"": [mark.join((serial, _THERE, escaped(item.key, mark), *texts))]}
 
     def end_of(self, kind: Kind, key: str) -> str:
         """A line with `-`."""
-        return self._mark.join((str(self._next_serial(kind)), _GONE, name_value.escaped(key, self._mark)))
+        return self._mark.join((str(self._next_serial(kind)), _GONE, escaped(key, self._mark)))
 
-    def key_of_line(self, kind: Kind, line: str) -> tuple[str, bool]:
-        """See `Journal`."""
-        words = line.split(self._mark, 3)
+    def key_of_line(self, line: str) -> tuple[str, bool]:
+        """The third and second field."""
+        self._serial_of(line)
+        words = line.split(self._mark, len(_HEAD))
         if len(words) < len(_HEAD):
-            raise SpoolError(f"{kind.name}{_SUFFIX}: a line is not an object: {line[:80]!r}")
-        return name_value.unescaped(words[2]), words[1] == _THERE
+            raise ValueError(f"it has no key: {line[:80]!r}")
+        return unescaped(words[2]), words[1] == _THERE
 
-    def serial_of(self, line: str) -> int:
-        """The first field."""
+    def reader_of(self, kind: Kind) -> Callable[[str], Object]:
+        """Lines of parts are read in parallel with those of their objects."""
+        parts = {part: _PartLines(self.body(kind, part), self._serial_of) for part in kind.parts}
+        width = len(_HEAD) + len(kind.attributes)
+
+        def read(line: str) -> Object:
+            fields = line.split(self._mark)
+            if len(fields) != width:
+                raise ValueError(f"it has {len(fields)} fields, not {width}: {line[:80]!r}")
+            texts = zip(kind.attributes.items(), fields[len(_HEAD) :], strict=True)
+            values = {name: value_of_text(attribute, text) for (name, attribute), text in texts if text != ABSENT}
+            serial = self._serial_of(line)
+            for part, lines in parts.items():
+                if rows := [line.split(self._mark)[1:] for line in lines.of(serial)]:
+                    values[part] = value_of_rows(kind.parts[part], rows)
+            return Object(kind.name, unescaped(fields[2]), values)
+
+        return read
+
+    def tidy(self, kind: Kind, last: Collection[int]) -> None:
+        """Replace files of parts first: at any instant an object that counts has its parts."""
+        serials = {self._serial_of(line) for number, line in enumerate(self.body(kind)) if number in last}
+        for part in kind.parts:
+            if self.file_of(kind, part).exists():
+                lines = (line for line in self.body(kind, part) if self._serial_of(line) in serials)
+                self.rewrite(self.file_of(kind, part), chain(self.head_of(kind, part), lines))
+        super().tidy(kind, last)
+
+    def _serial_of(self, line: str) -> int:
         word = line.partition(self._mark)[0]
         if not (word.isascii() and word.isdigit()):
-            raise SpoolError(f"a line has no serial number: {line[:80]!r}")
+            raise ValueError(f"it has no serial number: {line[:80]!r}")
         return int(word)
-
-    def object_of(self, kind: Kind, line: str, parts: dict[str, list[str]]) -> Object:
-        """See `Journal`."""
-        words = line.split(self._mark)
-        names = (*_HEAD, *kind.attributes)
-        if len(words) != len(names):
-            raise SpoolError(f"{kind.name}{_SUFFIX}: a line has {len(words)} fields, not {len(names)}: {line[:80]!r}")
-        values: dict[str, Any] = {}
-        for name, word in zip(names[len(_HEAD) :], words[len(_HEAD) :], strict=True):
-            if word == name_value.ABSENT:
-                continue
-            if name in kind.scalars:
-                values[name] = name_value.scalar_of(word, kind.scalars[name])
-            else:
-                values[name] = (
-                    name_value.list_of(word, kind.lists[name]) if name in kind.lists else name_value.pairs_of(word)
-                )
-        for part, lines in parts.items():
-            if lines:
-                values[part] = tuple(self._row(kind, part, each) for each in lines)
-        return Object(kind.name, name_value.unescaped(words[2]), values)
-
-    def _row(self, kind: Kind, part: str, line: str) -> dict[str, Any]:
-        fields = kind.parts[part]
-        words = line.split(self._mark)[1:]
-        if len(words) != len(fields):
-            raise SpoolError(f"{kind.name}.{part}{_SUFFIX}: a line has another number of fields: {line[:80]!r}")
-        return {name: name_value.scalar_of(word, of) for (name, of), word in zip(fields.items(), words, strict=True)}
-
-    def parts_of(self, kind: Kind) -> Callable[[str], dict[str, list[str]]]:
-        """Both files are in the order of their serial numbers."""
-        walks = {part: _PartLines(self._body(kind, part), self.serial_of) for part in kind.parts}
-
-        def of_line(line: str) -> dict[str, list[str]]:
-            serial = self.serial_of(line)
-            return {part: walk.of(serial) for part, walk in walks.items()}
-
-        return of_line
 
     def _next_serial(self, kind: Kind) -> int:
         """Greater than all before, in any file of the kind, even if the clock was set back."""
-        last = self._serials.get(kind.name)
-        if last is None:
-            files = [self.file_of(kind), *(self.file_of(kind, part) for part in kind.parts)]
-            last = max(time.time_ns(), *(_last_serial(file, self._mark) for file in files))
-        self._serials[kind.name] = last + 1
-        return last + 1
+        if kind.name not in self._serials:
+            words = [self.last_line(file).partition(self._mark)[0] for file in self._files(kind).values()]
+            self._serials[kind.name] = max([time.time_ns(), *(int(word) for word in words if word.isdecimal())])
+        self._serials[kind.name] += 1
+        return self._serials[kind.name]
 
 
 class _PartLines:
-    """Lines of parts, read in parallel with those of their objects."""
+    """Lines of parts, in the order of their serial numbers, as are the lines of their objects."""
 
-    def __init__(self, lines: Iterator[str], serial_of: Callable[[str], int]) -> None:
-        self._lines = lines
-        self._serial_of = serial_of
-        self._next: tuple[int, str] | None = None
-        self._advance()
-
-    def _advance(self) -> None:
-        line = next(self._lines, None)
-        self._next = (self._serial_of(line), line) if line is not None else None
+    def __init__(self, lines: Iterable[str], serial_of: Callable[[str], int]) -> None:
+        self._groups = groupby(lines, serial_of)
+        self._serial: float = -1
+        self._lines: list[str] = []
+        self.of(0)  # a file that is something else is noticed even if no object has lines in it
 
     def of(self, serial: int) -> list[str]:
-        """The lines of one object; lines of earlier objects that were not completed are skipped."""
-        found = []
-        while self._next is not None and self._next[0] <= serial:
-            if self._next[0] == serial:
-                found.append(self._next[1])
-            self._advance()
-        return found
-
-
-def _last_serial(file: Path, mark: str) -> int:
-    try:
-        with file.open("rb") as opened:
-            size = opened.seek(0, os.SEEK_END)
-            block = _TAIL_BYTES
-            while True:
-                opened.seek(max(0, size - block))
-                lines = opened.read().splitlines()
-                if len(lines) > 2 or block >= size:
-                    break
-                block *= 4
-    except FileNotFoundError:
-        return 0
-    words = [line.partition(mark.encode())[0] for line in lines[-2:]]
-    return max((int(word) for word in words if word.isdigit()), default=0)
+        """The lines of one object; those of objects that were not completed, or no longer count, are skipped."""
+        while self._serial < serial:
+            self._serial, lines = next(self._groups, (math.inf, iter(())))
+            self._lines = [*lines]
+        return self._lines if self._serial == serial else []

@@ -21,6 +21,7 @@ from publisher.errors import UsageError
 from publisher.grid_identity import IDENTITY_FIELDS
 from publisher.spool import kinds
 from publisher.spool.base import Object, SpoolError
+from publisher.spool.content import write_all
 from publisher.spool.context import FILE_FORMATS, SpoolingContext, make_context
 from publisher.spool.journal import Journal
 from publisher.spool.kinds import EXPORTED, JOBS, REFERENCES, TABLES, VERSIONS, job_of_values, kind_named
@@ -65,16 +66,8 @@ def export(store: Store, folder: Path, form: str) -> Manifest:
 def _export(store: Store, folder: Path, form: str) -> Manifest:
     context = _context(folder, form)
     context.startup()
-    counts: dict[str, int] = {}
     with store.read() as connection:
-        for name in EXPORTED:
-            kind = kind_named(name)
-            count = 0
-            for item in kinds.all_of(connection, name):
-                context.write_object(kind, item)
-                count += 1
-            context.commit()
-            counts[name] = count
+        counts = {name: write_all(connection, context, kind_named(name)) for name in EXPORTED}
     manifest = Manifest(_FORM, _VERSION, form, SCHEMA.head, counts)
     context.note(msgspec.json.format(msgspec.json.encode(manifest)).decode() + "\n")
     context.shutdown()

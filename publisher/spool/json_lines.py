@@ -9,17 +9,15 @@ counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from publisher.spool.base import Kind, Object, SpoolError
-from publisher.spool.files import Folder
+from publisher.spool.base import Kind, Object, Shape
 from publisher.spool.journal import Journal
 
-_SUFFIX: Final = ".jsonl"
+_TUPLES: Final = frozenset({Shape.LIST, Shape.PARTS})
 
 
 class _JournalEntry(msgspec.Struct, frozen=True):
@@ -37,57 +35,35 @@ _key_of = msgspec.json.Decoder(_ObjectKey).decode
 
 
 class JsonLines(Journal):
-    """See the module, `publisher.spool.journal` and `publisher.spool.context`."""
-
+    suffix = ".jsonl"
     has_part_files = False
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(Folder(folder), _SUFFIX)
-
-    def lines_of(self, kind: Kind, item: Object) -> dict[str, list[str]]:
+    def lines_of(self, kind: Kind, item: Object) -> Mapping[str, Sequence[str]]:  # noqa: ARG002 - other layouts need it
         """One line in the file of the kind."""
-        values = {
-            name: bytes(value).hex() if kind.scalars.get(name) == "bytes" and value is not None else value
-            for name, value in item.values.items()
-        }
+        values = {name: value.hex() if isinstance(value, bytes) else value for name, value in item.values.items()}
         return {"": [msgspec.json.encode(_JournalEntry(item.key, values)).decode()]}
 
-    def end_of(self, kind: Kind, key: str) -> str:  # noqa: ARG002 - the others need it
-        """The line that records the removal of an object."""
+    def end_of(self, kind: Kind, key: str) -> str:  # noqa: ARG002 - as above
+        """A line without values."""
         return msgspec.json.encode(_JournalEntry(key, None)).decode()
 
-    def key_of_line(self, kind: Kind, line: str) -> tuple[str, bool]:
-        """The key of a line, and whether the object exists."""
-        try:
-            found = _key_of(line.encode())
-        except msgspec.DecodeError as error:
-            raise SpoolError(f"{kind.name}{_SUFFIX}: a line is not an object: {error}") from None
-        return found.key, bytes(found.values) != b"null"
+    def key_of_line(self, line: str) -> tuple[str, bool]:
+        """From the start of the line: the values are not decoded."""
+        entry = _key_of(line.encode())
+        return entry.key, bytes(entry.values) != b"null"
 
-    def object_of(self, kind: Kind, line: str, parts: dict[str, list[str]]) -> Object:  # noqa: ARG002 - the others need it
-        """The object of its line."""
-        try:
-            found = _decode(line.encode())
-        except msgspec.DecodeError as error:
-            raise SpoolError(f"{kind.name}{_SUFFIX}: a line is not an object: {error}") from None
-        values: dict[str, Any] = {}
-        for name, value in (found.values or {}).items():
-            if name in kind.lists or name in kind.parts:
-                values[name] = tuple(value)
-            elif kind.scalars.get(name) == "bytes" and value is not None:
-                values[name] = bytes.fromhex(value)
-            else:
-                values[name] = value
-        return Object(kind.name, found.key, values)
+    def reader_of(self, kind: Kind) -> Callable[[str], Object]:
+        """Each line is an object."""
 
-    def head_of(self, kind: Kind, part: str) -> None:  # noqa: ARG002 - the others need it
-        """There is none."""
-        return
+        def read(line: str) -> Object:
+            entry = _decode(line.encode())
+            values = entry.values or {}
+            for name, attribute in kind.fields.items():
+                value = values.get(name)
+                if value is not None and attribute.shape in _TUPLES:
+                    values[name] = tuple(value)
+                elif value is not None and attribute.single == "bytes":
+                    values[name] = bytes.fromhex(value)
+            return Object(kind.name, entry.key, values)
 
-    def serial_of(self, line: str) -> int:  # noqa: ARG002 - the others need it
-        """Parts have no files of their own."""
-        return 0
-
-    def parts_of(self, kind: Kind) -> Callable[[str], dict[str, list[str]]]:  # noqa: ARG002 - the others need it
-        """They are in the object's line."""
-        return lambda _line: {}
+        return read

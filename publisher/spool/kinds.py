@@ -18,7 +18,7 @@ from sqlalchemy import Column, Connection, LargeBinary, Select, Table, Text, fun
 from formats.job import Benchmark, Events, Job
 from publisher.encoded_run import run_key
 from publisher.grid_identity import IDENTITY_FIELDS
-from publisher.spool.base import Kind, Object, Scalar, key_of
+from publisher.spool.base import PAIRS, Attribute, Kind, Object, Scalar, key_of, list_of, parts_of, single
 from publisher.store import paging, schema
 from publisher.store.admin import engine
 from publisher.store.classes import GRID_LOG, JOINED, decode, decode_facts
@@ -28,8 +28,7 @@ from publisher.store.transitions import CONFIRMED
 _SCALARS: Final[Mapping[Any, Scalar]] = {int: "int", float: "float", str: "text", bool: "flag"}
 _BENCHMARKS: Final = "benchmarks"
 _EVENTS: Final = "events"
-_SEVERAL: Final = frozenset({"fqans", "token_groups"})
-"""The values of a grid log that are lists."""
+_EVENT: Final = parts_of({"at": "int", "kind": "text"})
 
 
 def _given(hint: Any) -> Any:
@@ -44,69 +43,61 @@ def _scalar_of(hint: Any) -> Scalar:
     return "text" if get_origin(hint) is Literal else _SCALARS[hint]
 
 
-def _fields_of(struct: type[msgspec.Struct]) -> dict[str, Scalar]:
-    return {name: _scalar_of(hint) for name, hint in get_type_hints(struct).items()}
+def _attribute_of(field: str, hint: Any) -> Attribute:
+    """How a field of a job is spooled."""
+    hint = _given(hint)
+    if field == _EVENTS:
+        return _EVENT
+    if field == _BENCHMARKS or get_origin(hint) is dict:
+        return PAIRS
+    if get_origin(hint) is not tuple:
+        return single(_scalar_of(hint))
+    element = get_args(hint)[0]
+    if issubclass(element, msgspec.Struct):
+        return parts_of({name: _scalar_of(of) for name, of in get_type_hints(element).items()})
+    return list_of(_scalar_of(element))
 
 
-def _kind_of_jobs(name: str, scalars: Mapping[str, Scalar], lists: Mapping[str, Scalar]) -> Kind:
-    own: dict[str, Scalar] = {}
-    several: dict[str, Scalar] = {}
-    pairs: list[str] = []
-    parts: dict[str, Mapping[str, Scalar]] = {}
-    for field, given in get_type_hints(Job).items():
-        hint = _given(given)
-        if get_origin(hint) is dict or field == _BENCHMARKS:
-            pairs.append(field)
-        elif field == _EVENTS:
-            parts[field] = {"at": "int", "kind": "text"}
-        elif get_origin(hint) is tuple and issubclass(get_args(hint)[0], msgspec.Struct):
-            parts[field] = _fields_of(get_args(hint)[0])
-        elif get_origin(hint) is tuple:
-            several[field] = _SCALARS[get_args(hint)[0]]
-        else:
-            own[field] = _scalar_of(given)
-    return Kind(name, own | dict(scalars), several | dict(lists), tuple(pairs), parts)
+_JOB: Final = {field: _attribute_of(field, hint) for field, hint in get_type_hints(Job).items()}
+_STORED: Final = {"stored_at": single("int"), "digest": single("bytes")}
+_GRID: Final = {f"grid_{name}": _JOB[name] for name in IDENTITY_FIELDS}
 
 
-_OF_RUNS: Final[Mapping[str, Scalar]] = {"source": "text", "stored_at": "int", "digest": "bytes", "grid_log": "text"}
-_GRID_TEXTS: Final[Mapping[str, Scalar]] = {f"grid_{name}": "text" for name in IDENTITY_FIELDS if name not in _SEVERAL}
-_GRID_LISTS: Final[Mapping[str, Scalar]] = {f"grid_{name}": "text" for name in IDENTITY_FIELDS if name in _SEVERAL}
-JOBS: Final = _kind_of_jobs("jobs", {**_OF_RUNS, **_GRID_TEXTS}, _GRID_LISTS)
+def _kind_of_jobs(name: str, others: dict[str, Attribute]) -> Kind:
+    return Kind(name, dict(sorted((_JOB | others).items(), key=lambda field: field[1].shape)))
+
+
+JOBS: Final = _kind_of_jobs("jobs", {"source": single("text"), **_STORED, "grid_log": single("text"), **_GRID})
 """Runs. `grid_log`: whether the grid log of the source has the run; `grid_*`: its values there."""
-VERSIONS: Final = _kind_of_jobs("versions", {"stored_at": "int", "digest": "bytes"}, {})
+VERSIONS: Final = _kind_of_jobs("versions", _STORED)
 """Earlier versions of runs."""
-
-_PARTS: Final = {
+_STRUCTS: Final = {
     field: get_args(hint)[0] for field, hint in get_type_hints(Job).items() if field in JOBS.parts and field != _EVENTS
 }
 
 
 def values_of_job(job: Job) -> dict[str, Any]:
     """The values of a job, without default values."""
-    found: dict[str, Any] = {}
-    for name, value in job.known().items():
-        if name == _BENCHMARKS:
-            found[name] = {each.type: each.value for each in value}
-        elif name == _EVENTS:
-            found[name] = tuple({"at": at, "kind": kind} for at, kind in value.pairs())
-        elif name in _PARTS:
-            found[name] = tuple({part: getattr(each, part) for part in JOBS.parts[name]} for each in value)
-        else:
-            found[name] = value
-    return found
+    values = job.known()
+    for name in values.keys() & _STRUCTS.keys():
+        values[name] = tuple(map(msgspec.structs.asdict, values[name]))
+    if _BENCHMARKS in values:
+        values[_BENCHMARKS] = {benchmark.type: benchmark.value for benchmark in values[_BENCHMARKS]}
+    if _EVENTS in values:
+        values[_EVENTS] = _EVENT.value_of([*values[_EVENTS].pairs()])
+    return values
 
 
 def job_of_values(values: Mapping[str, Any]) -> Job:
     """The job that has these values."""
-    given = {name: values[name] for name in Job.__struct_fields__ if values.get(name) not in (None, ())}
-    if _BENCHMARKS in given:
-        given[_BENCHMARKS] = tuple(Benchmark(name, float(score)) for name, score in given[_BENCHMARKS].items())
-    if _EVENTS in given:
-        given[_EVENTS] = Events.of((each["at"], each["kind"]) for each in given[_EVENTS])
-    for name, struct in _PARTS.items():
-        if name in given:
-            given[name] = tuple(struct(**each) for each in given[name])
-    return Job(**given)
+    facts = {name: values[name] for name in Job.__struct_fields__ if values.get(name) not in (None, ())}
+    for name in facts.keys() & _STRUCTS.keys():
+        facts[name] = tuple([_STRUCTS[name](**part) for part in facts[name]])
+    if _BENCHMARKS in facts:
+        facts[_BENCHMARKS] = tuple(Benchmark(name, float(score)) for name, score in facts[_BENCHMARKS].items())
+    if _EVENTS in facts:
+        facts[_EVENTS] = Events.of((at, kind) for at, kind in _EVENT.rows_of(facts[_EVENTS]))
+    return Job(**facts)
 
 
 # --- tables
@@ -115,7 +106,8 @@ REFERENCES: Final[Mapping[str, str]] = {
     "source_id": "source", "target_id": "target", "run_id": "record_id", "batch_id": "message",
 }  # fmt: skip
 """The names in objects of columns that contain the number of a row in another table."""
-_NAMED: Final = {"source", "target", "record_id"}
+_TEXTS: Final = frozenset({"source", "target", "record_id", "state"})
+"""The names in objects of columns with numbers that objects have as words."""
 _CALLED: Final = {"batches": "messages", "groups": "summaries"}
 _CALCULATED: Final = {schema.batches.c.row_check}
 """Columns that are in no object: contexts of earlier versions need not be written again."""
@@ -140,19 +132,21 @@ def columns_of(table: Table) -> list[Column[Any]]:
 
 
 def _table_kind(table: Table) -> TableKind:
-    scalars: dict[str, Scalar] = {}
-    for column in (*table.primary_key, *(column for column in columns_of(table) if not column.primary_key)):
-        name = REFERENCES.get(column.name, column.name)
-        if name in _NAMED or column.name == "state":
-            scalars[name] = "text"
-        else:
-            scalars[name] = (
-                "bytes" if isinstance(column.type, LargeBinary) else "text" if isinstance(column.type, Text) else "int"
-            )
-    key = tuple(REFERENCES.get(column.name, column.name) for column in table.primary_key)
+    columns = (*table.primary_key, *(column for column in columns_of(table) if not column.primary_key))
+    fields = {_name_of(column): single(_type_of(column)) for column in columns}
+    key = ("name",) if "name" in table.c else tuple(_name_of(column) for column in table.primary_key)
     states = _BATCH_STATES if table is schema.batches else _STATES
-    kind = Kind(_CALLED.get(table.name, table.name), scalars)
-    return TableKind(table, kind, ("name",) if "name" in table.c else key, states)
+    return TableKind(table, Kind(_CALLED.get(table.name, table.name), fields), key, states)
+
+
+def _name_of(column: Column[Any]) -> str:
+    return REFERENCES.get(column.name, column.name)
+
+
+def _type_of(column: Column[Any]) -> Scalar:
+    if _name_of(column) in _TEXTS or isinstance(column.type, Text):
+        return "text"
+    return "bytes" if isinstance(column.type, LargeBinary) else "int"
 
 
 _WRITTEN_OTHERWISE: Final = {
@@ -167,33 +161,34 @@ EXPORTED: Final = (*_FIRST, *(name for name in TABLES if name not in _FIRST))
 """All kinds, each after those that its objects refer to."""
 
 
+_KINDS: Final = {JOBS.name: JOBS, VERSIONS.name: VERSIONS} | {name: each.kind for name, each in TABLES.items()}
+_COUNTED: Final = {JOBS.name: runs, VERSIONS.name: versions} | {name: each.table for name, each in TABLES.items()}
+
+
 def kind_named(name: str) -> Kind:
     """A kind by its name."""
-    special = {JOBS.name: JOBS, VERSIONS.name: VERSIONS}
-    return special[name] if name in special else TABLES[name].kind
+    return _KINDS[name]
 
 
-def object_of_row(each: TableKind, row: Mapping[str, Any]) -> Object:
-    """A row as an object, with names in place of internal numbers."""
-    values = {name: value for name, value in row.items() if value is not None}
+def _object_of_row(each: TableKind, row: Sequence[Any]) -> Object:
+    named = {_name_of(column): _plain(value) for column, value in zip(columns_of(each.table), row, strict=True)}
+    values = {name: value for name, value in named.items() if value is not None}
     if "state" in values:
         values["state"] = each.states.get(values["state"], str(values["state"]))
-    for name, kind in each.kind.scalars.items():
-        if kind == "bytes" and name in values:
-            values[name] = bytes(values[name])
-    return Object(each.kind.name, key_of(*(_word(row[name]) for name in each.key)), values)
+    return Object(each.kind.name, key_of(*(_word(named[name]) for name in each.key)), values)
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def _word(value: Any) -> object:
-    return bytes(value).hex() if isinstance(value, bytes | memoryview) else value
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def count_of(connection: Connection, kind: str) -> int:
     """How many objects of a kind there are."""
-    special = {JOBS.name: runs, VERSIONS.name: versions}
-    table = special[kind] if kind in special else TABLES[kind].table
-    number: int = connection.execute(select(func.count()).select_from(table)).scalar_one()
-    return number
+    return connection.execute(select(func.count()).select_from(_COUNTED[kind])).scalar_one()
 
 
 def all_of(connection: Connection, kind: str) -> Iterator[Object]:
@@ -216,7 +211,7 @@ def all_of(connection: Connection, kind: str) -> Iterator[Object]:
     else:
         each = TABLES[kind]
         for row in engine.rows(connection, _rows(each).order_by(*each.table.primary_key)):
-            yield object_of_row(each, _named(each, row))
+            yield _object_of_row(each, row)
 
 
 def some_of(connection: Connection, kind: str, keys: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Object | None]]:
@@ -227,7 +222,7 @@ def some_of(connection: Connection, kind: str, keys: Sequence[tuple[str, str]]) 
         found.update((each.key, each) for each in map(_job, rows))
     else:
         each = TABLES[kind]
-        items = (object_of_row(each, _named(each, row)) for row in _rows_of(connection, each, keys))
+        items = (_object_of_row(each, row) for row in _rows_of(connection, each, keys))
         found.update((item.key, item) for item in items)
     for word, target in keys:
         key = key_of(target, word) if kind == "deliveries" else key_of(word)
@@ -270,20 +265,18 @@ def _grid_facts(stored: bytes) -> Mapping[str, Any]:
     return {"grid_log": mark} | {name: value for name, value in found.items() if value not in (None, ())}
 
 
+_REFERRED: Final[Mapping[str, Column[Any]]] = {
+    "source_id": sources.c.name, "target_id": targets.c.name, "run_id": runs.c.record_id,
+}  # fmt: skip
+
+
 def _rows(each: TableKind) -> Select[Any]:
     """The rows of a table with names in place of numbers."""
     joined: Any = each.table
     columns: list[Any] = []
-    names = {"source_id": sources.c.name, "target_id": targets.c.name, "run_id": runs.c.record_id}
     for column in columns_of(each.table):
-        if column.name in names:
-            named = names[column.name]
-            joined = joined.outerjoin(named.table, column == named.table.c.id)
-            columns.append(named.label(REFERENCES[column.name]))
-        else:
-            columns.append(column.label(REFERENCES.get(column.name, column.name)))
+        referred = _REFERRED.get(column.name, column)
+        if referred is not column:
+            joined = joined.outerjoin(referred.table, column == referred.table.c.id)
+        columns.append(referred.label(_name_of(column)))
     return select(*columns).select_from(joined)
-
-
-def _named(each: TableKind, row: Any) -> Mapping[str, Any]:
-    return dict(zip((REFERENCES.get(column.name, column.name) for column in columns_of(each.table)), row, strict=True))

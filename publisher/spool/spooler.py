@@ -13,7 +13,8 @@ import difflib
 import secrets
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -24,7 +25,7 @@ from publisher.errors import ConfigError, PublisherError
 from publisher.events import ContextFilled, Observer
 from publisher.spool import kinds as spool_kinds
 from publisher.spool.base import Kind, Object
-from publisher.spool.content import Incomplete, incomplete
+from publisher.spool.content import Incomplete, incomplete, write_all
 from publisher.spool.context import SpoolingContext, make_context
 from publisher.spool.kinds import kind_named
 from publisher.store.database import Store
@@ -32,7 +33,6 @@ from publisher.store.schema import runs, spool_changes
 
 _GENERATION: Final = "generation"
 _BROKEN: Final = "broken"
-_NO_CHANGES: Final = (_GENERATION, _BROKEN)
 _COUNTED: Final = "ON CONFLICT (kind, key, target) DO UPDATE SET times = spool_changes.times + 1"
 
 
@@ -103,21 +103,19 @@ def generation(connection: Connection) -> str | None:
     return connection.execute(query).scalar_one_or_none()
 
 
+_IS_CHANGE: Final = spool_changes.c.kind.not_in((_GENERATION, _BROKEN))
+_CHANGE: Final = (spool_changes.c.kind, spool_changes.c.key, spool_changes.c.target, spool_changes.c.times)
+
+
 def pending(connection: Connection, limit: int) -> list[tuple[str, str, str, int]]:
     """Changes that are not written yet: (kind, key, target, how often)."""
-    query = (
-        select(spool_changes.c.kind, spool_changes.c.key, spool_changes.c.target, spool_changes.c.times)
-        .where(spool_changes.c.kind.not_in(_NO_CHANGES))
-        .order_by(spool_changes.c.kind, spool_changes.c.key, spool_changes.c.target)
-        .limit(limit)
-    )
-    return [(row[0], row[1], row[2], row[3]) for row in connection.execute(query)]
+    query = select(*_CHANGE).where(_IS_CHANGE).order_by(*_CHANGE[:3]).limit(limit)
+    return [(kind, key, target, times) for kind, key, target, times in connection.execute(query)]
 
 
 def count(connection: Connection) -> int:
     """How many changed objects are not written yet."""
-    query = select(func.count()).select_from(spool_changes).where(spool_changes.c.kind.not_in(_NO_CHANGES))
-    return connection.execute(query).scalar_one()
+    return connection.execute(select(func.count()).select_from(spool_changes).where(_IS_CHANGE)).scalar_one()
 
 
 def broken(connection: Connection) -> frozenset[str]:
@@ -135,20 +133,13 @@ def set_broken(connection: Connection, name: str, *, is_broken: bool) -> None:
 
 def written(connection: Connection, changes: list[tuple[str, str, str, int]]) -> None:
     """Record that these changes are written; what changed again in the meantime stays."""
-    for kind, key, target, times in changes:
-        connection.execute(
-            delete(spool_changes).where(
-                spool_changes.c.kind == kind,
-                spool_changes.c.key == key,
-                spool_changes.c.target == target,
-                spool_changes.c.times == times,
-            )
-        )
+    for change in changes:
+        is_written = (column == value for column, value in zip(_CHANGE, change, strict=True))
+        connection.execute(delete(spool_changes).where(*is_written))
 
 
 _LOCK: Final = "spool"
 _PAGE: Final = 500
-_COMMIT_EVERY: Final = 5000
 
 MakeContext = Callable[[SpoolContext], SpoolingContext]
 ReportProblem = Callable[[str, str], None]
@@ -220,8 +211,23 @@ class Spooler:
         self._generation = known
         for name in self._contexts:
             self._make_ready(name)
-        self._due.set()
-        self.commit()
+        self.flush()
+
+    @contextmanager
+    def _skipped_if_it_fails(self, name: str) -> Iterator[None]:
+        """If anything fails, skip a context in this process: the store goes on. Once it can be used, it is filled."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever a context cannot hold, it is reported
+            text = str(error) if isinstance(error, PublisherError) else f"{type(error).__name__}: {error}"
+            self._report_problem(name, text)
+            self._problems[name] = text
+            with self._store.write() as connection:
+                set_broken(connection, name, is_broken=True)
+
+    def _usable(self) -> Iterator[tuple[str, SpoolingContext]]:
+        """The contexts that are not skipped."""
+        return ((name, context) for name, context in self._contexts.items() if name not in self._problems)
 
     def _make_ready(self, name: str) -> None:
         """Start a context, and fill it if it is new, its kinds or attributes changed, a file of it was removed, or it
@@ -229,18 +235,15 @@ class Spooler:
         context = self._contexts[name]
         with self._store.read() as connection:
             was_broken = name in broken(connection)
-        try:
+        with self._skipped_if_it_fails(name):
             context.startup()
             is_new = was_broken or context.noted() != self._note(name)
             if (is_new or self._lacks_place(name, context)) and not self._fill(name, context):
                 return
-        except Exception as error:  # noqa: BLE001 - whatever a context cannot hold, the store goes on, and it is reported
-            self._give_up(name, error)
-            return
-        self._problems.pop(name, None)
-        if was_broken:
-            with self._store.write() as connection:
-                set_broken(connection, name, is_broken=False)
+            self._problems.pop(name, None)
+            if was_broken:
+                with self._store.write() as connection:
+                    set_broken(connection, name, is_broken=False)
 
     def _lacks_place(self, name: str, context: SpoolingContext) -> bool:
         """Whether somebody removed the files or tables of a kind: new objects alone would be written to new ones.
@@ -277,11 +280,7 @@ class Spooler:
             context.clear(kind_named(each))  # with what other attributes left
             context.make_place(kind)
             with self._store.read() as connection:
-                for number, item in enumerate(spool_kinds.all_of(connection, each)):
-                    context.write_object(kind, kind.of(item))
-                    if number % _COMMIT_EVERY == 0:
-                        context.commit()
-            context.commit()
+                write_all(connection, context, kind)
         context.note(self._note(name))
         self._observer(ContextFilled(name, name in self._were_incomplete))
 
@@ -307,58 +306,38 @@ class Spooler:
             self._at_work.release()
 
     def _write_pending(self) -> None:
-        for name, context in self._contexts.items():
-            if name in self._problems:
-                continue
-            try:
-                if not all(map(context.has_place, self._kinds[name].values())):
-                    self._were_incomplete.add(name)
+        for name, context in self._usable():
+            with self._skipped_if_it_fails(name):
+                if self._lacks_place(name, context):
                     self._fill_locked(name, context)
-            except Exception as error:  # noqa: BLE001 - see above
-                self._give_up(name, error)
         while True:
             with self._store.read() as connection:
                 changes = pending(connection, _PAGE)
                 keys: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
                 for kind, key, target, _times in changes:
                     keys[kind].append((key, target))
-                found = {kind: list(spool_kinds.some_of(connection, kind, each)) for kind, each in keys.items()}
+                objects = {kind: list(spool_kinds.some_of(connection, kind, each)) for kind, each in keys.items()}
             if not changes:
                 return
-            for name, context in self._contexts.items():
-                if name in self._problems:
-                    continue
-                try:
+            for name, context in self._usable():
+                with self._skipped_if_it_fails(name):
                     for each, written_kind in self._kinds[name].items():
-                        _write(context, written_kind, found.get(each, ()))
+                        _write(context, written_kind, objects.get(each, ()))
                     context.commit()
-                except Exception as error:  # noqa: BLE001 - see above
-                    self._give_up(name, error)
             with self._store.write() as connection:  # observed as well, and not due
                 written(connection, changes)
-
-    def _give_up(self, name: str, error: Exception) -> None:
-        """Skip a context in this process; it is filled again once it can be used."""
-        text = str(error) if isinstance(error, PublisherError) else f"{type(error).__name__}: {error}"
-        self._report_problem(name, text)
-        self._problems[name] = text
-        with self._store.write() as connection:
-            set_broken(connection, name, is_broken=True)
 
     def maintain(self) -> None:
         """Try skipped contexts again, write the recorded changes, clean up, and fill contexts again of which objects
         were removed or altered."""
         for name in list(self._problems):
             self._make_ready(name)
-        self._due.set()
-        self.commit()
+        self.flush()
         with self._store.lock(_LOCK) as held:
             if not held:
                 return
-            for name, context in self._contexts.items():
-                if name in self._problems:
-                    continue
-                try:
+            for name, context in self._usable():
+                with self._skipped_if_it_fails(name):
                     with self._store.read() as connection:
                         # Changes that another process records meanwhile are in the store only.
                         is_incomplete = not count(connection) and incomplete(connection, context, self._kinds[name])
@@ -367,8 +346,6 @@ class Spooler:
                         context.note(None)
                     else:  # after the comparison: what is altered may not be readable
                         context.maintain([*self._kinds[name].values()])
-                except Exception as error:  # noqa: BLE001 - see above
-                    self._give_up(name, error)
         for name in self._were_incomplete - self._problems.keys():
             self._make_ready(name)
 
@@ -402,20 +379,19 @@ def _write(context: SpoolingContext, kind: Kind, changed: Iterable[tuple[str, Ob
 def _kinds_of(name: str, settings: SpoolContext) -> dict[str, Kind]:
     """The kinds of a context, each with the attributes that are written. Raises `ConfigError` for an unknown
     attribute."""
-    found: dict[str, Kind] = {}
+    kinds: dict[str, Kind] = {}
     for each in settings.kinds:
         kind = kind_named(each)
-        chosen = settings.attributes.get(each)
-        there = (*kind.attributes, *kind.parts)
-        for word in chosen or ():
-            if word not in there:
-                near = difflib.get_close_matches(word, there, n=1)
+        chosen = settings.attributes.get(each, kind.fields)
+        for word in chosen:
+            if word not in kind.fields:
+                near = difflib.get_close_matches(word, kind.fields, n=1)
                 raise ConfigError(
                     f"{each} have no attribute {word!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
-                    key=f"spool.{name}.attributes.{each}", hint=f"There are: {', '.join(there)}",
+                    key=f"spool.{name}.attributes.{each}", hint=f"There are: {', '.join(kind.fields)}",
                 )  # fmt: skip
-        found[each] = kind if chosen is None else kind.only(chosen)
-    return found
+        kinds[each] = kind.only(chosen)
+    return kinds
 
 
 def _filled_with(settings: SpoolContext) -> str:

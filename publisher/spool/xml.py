@@ -8,102 +8,71 @@ Characters that XML cannot express are escaped as in the other text files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from lxml import etree
 
-from publisher.spool import name_value
-from publisher.spool.base import Kind, Object, Scalar, SpoolError
-from publisher.spool.files import FolderContext, name_of, part_of
+from publisher.spool.base import Attribute, Kind, Object, Shape
+from publisher.spool.codec import ABSENT, as_text, escaped, rows_as_text, unescaped, value_of_rows, value_of_text
+from publisher.spool.object_files import ObjectFiles
 
-_SUFFIX: Final = ".xml"
 _PARSER: Final = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
 
 
-class Xml(FolderContext):
-    """See the module and `publisher.spool.context`."""
+class Xml(ObjectFiles):
+    suffix = ".xml"
+    has_part_files = False
 
-    pattern = f"??/*{_SUFFIX}"
-
-    def clear(self, kind: Kind) -> None:
-        """Remove the folder of the kind."""
-        self._folder.remove_all(kind.name)
-
-    def write_object(self, kind: Kind, item: Object) -> bool:
-        """One file."""
-        root = _element(kind, item)
+    def texts_of(self, kind: Kind, item: Object) -> Mapping[str, str]:
+        """One text."""
+        root = etree.Element(kind.name, key=escaped(item.key, ""))
+        for name, value in item.values.items():
+            element, attribute = etree.SubElement(root, name), kind.fields[name]
+            if attribute.single is not None:
+                element.text = as_text(attribute, value, "")
+            else:
+                _add_rows(element, attribute, rows_as_text(attribute, value, ""))
         etree.indent(root)
-        return self._folder.replace(self._place(kind, item.key), etree.tostring(root, encoding="unicode") + "\n")
+        return {"": etree.tostring(root, encoding="unicode") + "\n"}
 
-    def delete_object(self, kind: Kind, key: str) -> None:
-        """Remove its file."""
-        self._folder.remove(self._place(kind, key))
-
-    def read_list(self, kind: Kind) -> Iterator[Object]:
-        """In the order of the files."""
-        for file in self._folder.files(kind.name, self.pattern):
-            found = self._read(kind, file)
-            if found is not None:
-                yield found
-
-    def read_object(self, kind: Kind, key: str) -> Object | None:
-        """By its key."""
-        return self._read(kind, self._place(kind, key))
-
-    def _place(self, kind: Kind, key: str) -> Path:
-        return self._folder.path / kind.name / part_of(key) / f"{name_of(key)}{_SUFFIX}"
-
-    def _read(self, kind: Kind, file: Path) -> Object | None:
-        shown = self._folder.read(file)
-        if shown is None:
-            return None
+    def object_of(self, kind: Kind, texts: Mapping[str, str]) -> Object:
+        """From the elements of one text."""
         try:
-            root = etree.fromstring(shown.encode(), etree.XMLParser(**_PARSER))  # type: ignore[arg-type]
-            return _object(kind, root)
-        except (etree.XMLSyntaxError, KeyError) as error:
-            raise SpoolError(f"{file}: {error}") from None
+            root = etree.fromstring(texts[""].encode(), etree.XMLParser(**_PARSER))  # type: ignore[arg-type]
+        except etree.XMLSyntaxError as error:
+            raise ValueError(str(error)) from None
+        values = {}
+        for element in root:
+            name = str(element.tag)
+            attribute = kind.fields[name]
+            if attribute.single is not None:
+                values[name] = value_of_text(attribute, element.text or "")
+            else:
+                values[name] = value_of_rows(attribute, _rows(element, attribute))
+        return Object(kind.name, unescaped(str(root.attrib["key"])), values)
 
 
-def _element(kind: Kind, item: Object) -> etree._Element:
-    root = etree.Element(kind.name, key=name_value.escaped(item.key, ""))
-    for name, value in item.values.items():
-        one = etree.SubElement(root, name)
-        if name in kind.scalars:
-            one.text = name_value.scalar(value, kind.scalars[name], "")
-        elif name in kind.lists:
-            for each in value:
-                etree.SubElement(one, "item").text = name_value.scalar(each, kind.lists[name], "")
-        elif name in kind.pairs:
-            for key, each in value.items():
-                etree.SubElement(one, "pair", name=name_value.escaped(key, "")).text = name_value.loose(each)
-        else:
-            for row in value:
-                part = etree.SubElement(one, "part")
-                for field, of in kind.parts[name].items():
-                    if row.get(field) is not None:
-                        etree.SubElement(part, field).text = name_value.scalar(row[field], of, "")
-    return root
+def _add_rows(element: etree._Element, attribute: Attribute, rows: Sequence[Sequence[str]]) -> None:
+    for row in rows:
+        match attribute.shape:
+            case Shape.LIST:
+                etree.SubElement(element, "item").text = row[0]
+            case Shape.PAIRS:
+                etree.SubElement(element, "pair", name=row[0]).text = row[1]
+            case Shape.PARTS:
+                part = etree.SubElement(element, "part")
+                for column, text in zip(attribute.columns, row, strict=True):
+                    if text != ABSENT:
+                        etree.SubElement(part, column).text = text
 
 
-def _object(kind: Kind, root: etree._Element) -> Object:
-    values: dict[str, Any] = {}
-    for one in root:
-        name = str(one.tag)
-        if name in kind.scalars:
-            values[name] = name_value.scalar_of(one.text or "", kind.scalars[name])
-        elif name in kind.lists:
-            values[name] = tuple(name_value.scalar_of(each.text or "", kind.lists[name]) for each in one)
-        elif name in kind.pairs:
-            values[name] = {
-                name_value.unescaped(str(each.get("name"))): name_value.loose_of(each.text or "") for each in one
-            }
-        else:
-            values[name] = tuple(_row(kind.parts[name], part) for part in one)
-    return Object(kind.name, name_value.unescaped(str(root.attrib["key"])), values)
-
-
-def _row(fields: Mapping[str, Scalar], part: etree._Element) -> dict[str, Any]:
-    there = {str(each.tag): each.text or "" for each in part}
-    return {name: name_value.scalar_of(there[name], of) if name in there else None for name, of in fields.items()}
+def _rows(element: etree._Element, attribute: Attribute) -> list[list[str]]:
+    match attribute.shape:
+        case Shape.LIST:
+            return [[item.text or ""] for item in element]
+        case Shape.PAIRS:
+            return [[str(pair.attrib["name"]), pair.text or ""] for pair in element]
+        case _:
+            parts = [{str(field.tag): field.text or "" for field in part} for part in element]
+            return [[part.get(column, ABSENT) for column in attribute.columns] for part in parts]

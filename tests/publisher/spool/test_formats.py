@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.identity import encode
 from formats.job import Benchmark, Events, Host, Job, Transfer
 from publisher.config.schema import SpoolContext
-from publisher.spool import name_value
+from publisher.spool import codec
 from publisher.spool.base import Object, SpoolError, key_of
 from publisher.spool.context import SpoolingContext, make_context
 from publisher.spool.kinds import EXPORTED, JOBS, TABLES, job_of_values, values_of_job
@@ -194,33 +194,17 @@ def test_a_place_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("marks", ["", ":", ",=", "\t"])
 @given(value=st.text())
 def test_text_is_one_word_and_comes_back(marks: str, value: str) -> None:
-    shown = name_value.escaped(value, marks)
-    assert name_value.unescaped(shown) == value
-    assert shown != name_value.ABSENT
+    shown = codec.escaped(value, marks)
+    assert codec.unescaped(shown) == value
+    assert shown != codec.ABSENT
     assert shown.isprintable()
     assert not any(mark in shown for mark in marks)
-
-
-@given(pairs=st.dictionaries(st.text(), st.text() | st.integers() | st.floats(allow_nan=False), max_size=4))
-def test_pairs_come_back_with_their_types(pairs: dict[str, Any]) -> None:
-    found = name_value.pairs_of(name_value.paired(pairs, ":"))
-    assert found == pairs
-    assert [type(value) for value in found.values()] == [type(value) for value in pairs.values()]
 
 
 @given(words=st.lists(st.text(alphabet=string.printable + "é,%"), min_size=1, max_size=3))
 def test_keys_of_different_words_differ(words: list[str]) -> None:
     assert len(words) == key_of(*words).count(",") + 1
     assert key_of(*words) != key_of(*words, "")
-
-
-@settings(max_examples=30)
-@given(value=st.text(max_size=30))
-def test_xml_holds_every_text(value: str) -> None:
-    from publisher.spool.xml import _element, _object  # the file system would be slow
-
-    item = as_object(make_job(1, name=value, extras={value: value}))
-    assert _object(JOBS, _element(JOBS, item)) == item
 
 
 def test_every_table_is_exported() -> None:
