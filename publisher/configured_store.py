@@ -127,13 +127,15 @@ class ConfiguredStore:
         # what root only looks at is left alone: a context that it writes could not be written by the store's owner
         leaves_alone = self._read_only or (store.file is not None and is_foreign(store.file))
         if self._config.spool and not leaves_alone:
-            from publisher.spool.spooler import attach  # noqa: PLC0415
+            from publisher.spool.spooler import Spooler  # noqa: PLC0415
 
             try:
-                self._spooler = attach(store, self._config.spool, self._observer, self._context_failed)
+                spooler = Spooler(store, self._config.spool, self._observer, self._context_failed)
+                spooler.startup()
             except BaseException:
                 store.close()
                 raise
+            self._spooler = spooler
         return store
 
     def _context_failed(self, name: str, problem: str) -> None:

@@ -2,7 +2,7 @@
 
     startup, maintain, shutdown      prepare the place; tidy it; release it
     write_object, delete_object      an object in its present state; an object that is gone
-    read_list, read_object           the contents of the place
+    read_list                        the contents of the place
     make_place, has_place, count     of a kind: to notice that somebody else removed something
     commit                           sync what was written since the last commit to disk
 
@@ -67,10 +67,6 @@ class SpoolingContext(Protocol):
 
     def read_list(self, kind: Kind) -> Iterator[Object]:
         """All objects of a kind."""
-        ...
-
-    def read_object(self, kind: Kind, key: str) -> Object | None:
-        """One object."""
         ...
 
     def note(self, text: str | None) -> None:

@@ -113,7 +113,7 @@ class Database:
             self._end(commit=True)
 
     def note(self, text: str | None) -> None:
-        """See `publisher.spool.context`."""
+        """Store a text in a table of its own; None deletes it."""
         with self._explained():
             connection = self._open()
             connection.execute(delete(self._notes))
@@ -122,10 +122,9 @@ class Database:
             self._end(commit=True)
 
     def noted(self) -> str | None:
-        """See `publisher.spool.context`."""
+        """Return the stored text."""
         with self._explained(), dialect.transaction(self._engine, writes=False) as connection:
-            found: str | None = connection.execute(select(self._notes.c.note)).scalar_one_or_none()
-            return found
+            return connection.execute(select(self._notes.c.note)).scalar_one_or_none()
 
     def clear(self, kind: Kind) -> None:
         """Remove all objects of a kind, including tables of attributes that are no longer written."""
@@ -195,12 +194,10 @@ class Database:
             tables, connection = self._of(kind), self._open()
             keys = connection.execute(select(tables.main.c.key).order_by(tables.main.c.key)).scalars().all()
         for key in keys:
-            item = self.read_object(kind, key)
-            if item is not None:
+            if (item := self._read(kind, key)) is not None:
                 yield item
 
-    def read_object(self, kind: Kind, key: str) -> Object | None:
-        """With its sublists."""
+    def _read(self, kind: Kind, key: str) -> Object | None:
         with self._explained():
             tables, connection = self._of(kind), self._open()
             row = connection.execute(select(tables.main).where(tables.main.c.key == key)).mappings().first()

@@ -161,20 +161,20 @@ class _Importer:
 
     def _put_rows(self, name: str, page: Sequence[Object]) -> None:
         each = TABLES[name]
-        numbers = {word: number for number, word in each.states.items()}
-        run_ids = self._run_ids(item.values["record_id"] for item in page if "record_id" in item.values)
+        words = {
+            "source_id": self._ids["source"],
+            "target_id": self._ids["target"],
+            "run_id": self._run_ids(item.values["record_id"] for item in page if "record_id" in item.values),
+            "state": {word: number for number, word in each.states.items()},
+        }
         rows = []
         for item in page:
             row = {}
             for column in kinds.columns_of(each.table):
-                field = REFERENCES.get(column.name, column.name)
-                value = item.values.get(field)
-                if value is not None and field in self._ids and field != column.name:
-                    value = self._known(self._ids[field], field, value)
-                elif value is not None and field == "record_id":
-                    value = self._known(run_ids, "run", value)
-                elif value is not None and field == "state":
-                    value = self._known(numbers, "state", value)
+                name = REFERENCES.get(column.name, column.name)
+                value = item.values.get(name)
+                if value is not None and column.name in words:
+                    value = self._known(words[column.name], name, value)
                 row[column.name] = value
             if each.table is batches:
                 row["row_check"] = check_of(row)

@@ -111,10 +111,6 @@ class Journal(FolderContext, ABC):
                 if last is None or number in last:
                     yield read(line)
 
-    def read_object(self, kind: Kind, key: str) -> Object | None:
-        """By its key: all of the file is read."""
-        return next((item for item in self.read_list(kind) if item.key == key), None)
-
     def maintain(self, kinds: Sequence[Kind]) -> None:
         """Remove lines that no longer count."""
         for kind in kinds:

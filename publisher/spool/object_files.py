@@ -76,10 +76,6 @@ class ObjectFiles(FolderContext, ABC):
             if (item := self._read(kind, file)) is not None:
                 yield item
 
-    def read_object(self, kind: Kind, key: str) -> Object | None:
-        """By its key."""
-        return self._read(kind, self._file(kind, key))
-
     def _read(self, kind: Kind, file: Path) -> Object | None:
         content = self.read(file)
         if content is None:

@@ -202,7 +202,8 @@ class Spooler:
         self._generation = ""
 
     def startup(self) -> None:
-        """Prepare the contexts, fill new ones, and write what an earlier process could not write."""
+        """Prepare the contexts, fill new ones, write what an earlier process could not write, and keep them up to date
+        from now on."""
         with self._store.read() as connection:
             known = generation(connection)
         if known is None:
@@ -212,6 +213,7 @@ class Spooler:
         for name in self._contexts:
             self._make_ready(name)
         self.flush()
+        self._store.observe(self)
 
     @contextmanager
     def _skipped_if_it_fails(self, name: str) -> Iterator[None]:
@@ -398,17 +400,3 @@ def _filled_with(settings: SpoolContext) -> str:
     """A text about the content of a context: if it changes, the context is filled again."""
     words = [f"{each}({','.join(sorted(settings.attributes.get(each, ())))})" for each in sorted(settings.kinds)]
     return " ".join(words).replace("()", "")
-
-
-def attach(
-    store: Store,
-    settings: Mapping[str, SpoolContext],
-    observer: Observer,
-    report_problem: ReportProblem,
-    make: MakeContext = make_context,
-) -> Spooler:
-    """Keep contexts up to date with a store from now on."""
-    spooler = Spooler(store, settings, observer, report_problem, make)
-    spooler.startup()
-    store.observe(spooler)
-    return spooler

@@ -19,7 +19,7 @@ from publisher.spool import kinds, spooler
 from publisher.spool.base import Kind, Object
 from publisher.spool.context import SpoolingContext, make_context
 from publisher.spool.kinds import kind_named
-from publisher.spool.spooler import attach
+from publisher.spool.spooler import Spooler
 from publisher.store.database import open_store
 from publisher.store.schema import State
 from tests.publisher.receivers import RecordReceiver
@@ -343,7 +343,9 @@ def test_killed_while_it_writes_the_next_process_brings_contexts_up_to_date(site
     settings, table = site.config.spool, site.table.pop("spool")
     site.publisher.status()
     Dying.left = step
-    attach(site.publisher.store, settings, ignore, lambda *_told: None, lambda each: Dying(make_context(each)))
+    Spooler(
+        site.publisher.store, settings, ignore, lambda *_told: None, lambda each: Dying(make_context(each))
+    ).startup()
     with pytest.raises(Killed):
         collect_and_publish(site)
     site.table["spool"] = table
