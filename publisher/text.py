@@ -62,19 +62,19 @@ def number_text(value: float, largest: float | None = None) -> str:
         decimals = min(9, 1 - math.floor(math.log10(top))) + 1
     text = f"{value:,.{decimals}f}"
     least = 10.0**-decimals
-    if 0 < abs(value) < least / 2:
+    if value and not text.strip("-0."):
         return f"{'<' if value > 0 else '>-'}{least:,.{decimals}f}"
     return text.removesuffix(".0") if largest is None else text
 
 
 def amount_texts(values: Sequence[float | None], largest: float, decimals: int | None = None) -> list[str]:
     """The amounts of bars: with these decimals or, if it is None, counts as whole numbers and others with the decimals
-    that `largest` needs. A value of None: empty."""
+    that `largest` needs. A value of None is unknown."""
     if decimals is not None:
-        return ["" if value is None else f"{value:,.{decimals}f}" for value in values]
+        return ["unknown" if value is None else f"{value:,.{decimals}f}" for value in values]
     if all(value is None or float(value).is_integer() for value in values):
-        return ["" if value is None else f"{value:,.0f}" for value in values]
-    return ["" if value is None else number_text(value, largest) for value in values]
+        return ["unknown" if value is None else f"{value:,.0f}" for value in values]
+    return ["unknown" if value is None else number_text(value, largest) for value in values]
 
 
 _BYTES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")

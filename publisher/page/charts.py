@@ -10,19 +10,27 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from publisher.report.plot.palette import COLOURS
+from publisher.report.plot.palette import COLOURS, OTHERS, colour
 from publisher.report.plot.style import (
+    MOST_BARS,
+    amounts_of,
     edges_of,
     end_of,
     folded,
+    highest_of,
     instants_of,
+    lowest_of,
     marks_of,
     named_first,
+    stacks_of,
+    unknown_text,
 )
-from publisher.report.report import Plot, Series, is_others
+from publisher.report.report import Plot, Series
 from publisher.text import amount_texts, iso, number_text, safe
 
 _DIGITS: Final = 4
+_VARIABLES: Final = {OTHERS: "--other", **{shade: f"--c{place}" for place, shade in enumerate(COLOURS)}}
+"""The variable of the style sheet of each colour."""
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,8 +39,6 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["time", "names", "heat", "empty"]
     title: str
     unit: str
-    bars: bool = False
-    """Whether it is drawn as bars unless lines are chosen."""
     data: str = "{}"
     """What the script draws, as JSON."""
     summary: str = ""
@@ -60,13 +66,14 @@ def chart_of(plot: Plot, stop: int, timezone: str = "UTC") -> Chart:
         "end": end_of(plot, stop),
         "names": names,
         "top": plot.top,
+        "outlined": len(plot.x) > MOST_BARS,
         "partial": plot.partial,
         "known_until": plot.known_until,
         **_shared(plot),
     }
     return Chart(
-        kind="heat" if heat else "time", title=title, unit=unit, bars=plot.style == "bar", data=_json(data),
-        note=safe(marks_of(plot, stop, timezone)),
+        kind="heat" if heat else "time", title=title, unit=unit, data=_json(data),
+        note=safe("; ".join(filter(None, (unknown_text(plot), marks_of(plot, stop, timezone))))),
         summary=_summary_of_heat(plot, title) if heat else _summary(plot, title),
     )  # fmt: skip
 
@@ -77,15 +84,18 @@ def _shared(plot: Plot) -> dict[str, Any]:
         "by": safe(plot.by),
         "stacked": plot.stacked,
         "series": [
-            {"label": safe(one.label), "colour": _colour(one.label, place), "values": _rounded(one)}
+            {
+                "label": safe(one.label), "colour": _colour(one, place), "before": one.before,
+                "values": _rounded(one),
+            }
             for place, one in enumerate(plot.series)
         ],
-    }
+    }  # fmt: skip
 
 
-def _colour(label: str, place: int) -> str:
+def _colour(series: Series, place: int) -> str:
     """The variable of the style sheet that has the colour of a series."""
-    return "--other" if is_others(label) else f"--c{place % len(COLOURS)}"
+    return _VARIABLES[colour(series, place)]
 
 
 def _rounded(series: Series) -> list[float | None]:
@@ -115,13 +125,24 @@ def _summary_of_heat(plot: Plot, title: str) -> str:
     return f"{title}: {len(plot.series)} rows, {mean}. The table below has every value."
 
 
+def _amounts(plot: Plot, stacks: list[list[int]]) -> list[str]:
+    """The amounts of each name, in the order of its bars."""
+    by_stack = [amounts_of(plot, stack) for stack in stacks]
+    largest = max(highest_of(plot), -lowest_of(plot))
+    texts = iter(amount_texts([amount for of_stack in by_stack for amount in of_stack], largest, plot.decimals))
+    return [" / ".join(of_name) for of_name in zip(*([next(texts) for _ in plot.x] for _ in stacks), strict=True)]
+
+
 def _over_names(plot: Plot, title: str, unit: str) -> Chart:
     plot = named_first(plot)
-    columns = zip(*(one.values for one in plot.series), strict=True)
-    sums = [sum(value or 0.0 for value in column) for column in columns]
-    adds = plot.stacked or len(plot.series) == 1
-    totals = amount_texts(sums, max(map(abs, sums)), plot.decimals) if adds else None
-    data = {"kind": "names", "names": [safe(str(name)) for name in plot.x], "totals": totals, **_shared(plot)}
+    stacks = stacks_of(plot)
+    data = {
+        "kind": "names",
+        "names": [safe(str(name)) for name in plot.x],
+        "stacks": stacks,
+        "amounts": _amounts(plot, stacks),
+        **_shared(plot),
+    }
     of = f" of {len(plot.x) + plot.left_out}" if plot.left_out else ""
     return Chart(
         kind="names", title=title, unit=unit, data=_json(data), left_out=plot.left_out,

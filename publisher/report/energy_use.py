@@ -61,6 +61,11 @@ class EnergyUse(msgspec.Struct, frozen=True):
         """All energy."""
         return self.measured_mj + self.modelled_mj
 
+    @property
+    def is_known(self) -> bool:
+        """Whether any of the energy is known."""
+        return self.unknown_jobs < self.jobs or self.energy_mj > 0
+
     def plus(self, idle: IdleEnergy | None) -> EnergyUse:
         """With that of idle nodes."""
         if idle is None:
@@ -75,7 +80,7 @@ class EnergyUse(msgspec.Struct, frozen=True):
 
     def amounts(self, pue_thousandths: int) -> tuple[Cell, ...]:
         """The cells of the columns."""
-        known = self.unknown_jobs < self.jobs or self.energy_mj > 0
+        known = self.is_known
         kwh = self.energy_mj * pue_thousandths / (MJ_A_KWH * MILLI)
         carbon = None if self.carbon_ug is None else self.carbon_ug * pue_thousandths / MILLI
         core_h = self.core_ms / _MS_IN_HOUR

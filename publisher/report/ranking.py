@@ -16,7 +16,7 @@ import msgspec
 from publisher.errors import UsageError
 from publisher.report.output import grouping_columns, heading
 from publisher.report.plot.style import instants_of
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, others
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, others
 from publisher.report.request import ReportRequest
 from publisher.report.view_kind import PERIODS
 from publisher.text import did_you_mean
@@ -171,6 +171,8 @@ def _plot_of(plot: Plot, request: ReportRequest, order: Order, keys: list[int], 
     if not over_names:
         series = tuple(plot.series[place] for place in places)
         return msgspec.structs.replace(plot, series=series, weights=weights, most=request.top)
-    series = tuple(Series(one.label, tuple(one.values[place] for place in places)) for one in plot.series)
+    series = tuple(
+        msgspec.structs.replace(one, values=tuple(one.values[place] for place in places)) for one in plot.series
+    )
     names = tuple(labels[place] for place in places)
     return msgspec.structs.replace(plot, x=names, series=series, weights=weights, ordered=True, most=request.top)

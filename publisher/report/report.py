@@ -64,6 +64,8 @@ class Series(msgspec.Struct, frozen=True):
 
     label: str
     values: tuple[float | None, ...]
+    before: bool = False
+    """Whether it is of the interval with which the report's is compared. Such series are the last of a plot."""
 
 
 class Plot(msgspec.Struct, frozen=True, kw_only=True):

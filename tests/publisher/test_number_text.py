@@ -31,11 +31,17 @@ def test_sizes(size_bytes: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("values", "texts"),
-    [([25.0, 3.0], ["25", "3"]), ([12345.0, None], ["12,345", ""]), ([208.0, 6.94], ["208.0", "6.9"]), ([], [])],
+    [
+        ([25.0, 3.0], ["25", "3"]),
+        ([12345.0, None], ["12,345", "unknown"]),
+        ([208.0, 6.94], ["208.0", "6.9"]),
+        ([2000.5, 0.5], ["2,000", "<1"]),
+        ([], []),
+    ],
 )
 def test_counts_beside_bars_have_no_decimals(values: list[float | None], texts: list[str]) -> None:
     assert amount_texts(values, max((value or 0.0 for value in values), default=0.0)) == texts
 
 
 def test_money_beside_bars_has_its_decimals() -> None:
-    assert amount_texts([14.0, 0.05, -2.5, None], 14.0, 2) == ["14.00", "0.05", "-2.50", ""]
+    assert amount_texts([14.0, 0.05, -2.5, None], 14.0, 2) == ["14.00", "0.05", "-2.50", "unknown"]

@@ -18,6 +18,7 @@ const isBar = () => document.querySelector("#style-bar")?.checked ?? document.qu
 const hasGrid = () => document.querySelector("#grid")?.checked ?? !document.querySelector("main").classList.contains("no-grid");
 const DASHES = [[], [7, 3], [2, 2], [8, 3, 2, 3], [11, 4], [5, 2, 2, 2], [2, 3]];
 const DAY = 86400;
+const GAP = 0.06; // between bars, as a part of their bin
 // By step of the ticks: the text of a tick, then what it begins with at a new year, day, and minute.
 const TICKS = [
   [365 * DAY, "{YYYY}", null, null, null, null, null, null, 1],
@@ -43,14 +44,59 @@ function overTime(box, chart) {
   const hidden = new Set();
   let range = whole, at = -1, plot = null;
 
-  const layers = (bars) => {
-    const below = new Array(names.length).fill(0);
-    const made = series.flatMap((one, place) => {
-      if (hidden.has(place)) return [];
-      const values = chart.stacked ? one.values.map((value, bin) => (below[bin] += value ?? 0)) : one.values;
-      return [{ place, values: bars ? [...values, values[values.length - 1]] : values }];
+  // The shown series; those that add up begin at the end of the one below. A bin without any known value is a gap.
+  const layers = () => {
+    const shown = series.flatMap((one, place) => (hidden.has(place) ? [] : [place]));
+    const ends = new Array(names.length).fill(0);
+    const made = shown.map((place) => {
+      const own = series[place].values;
+      if (!chart.stacked) return { place, own, below: ends, values: own };
+      const below = [...ends];
+      const values = own.map((value, bin) => {
+        ends[bin] += value ?? 0;
+        return shown.every((other) => series[other].values[bin] === null) ? null : ends[bin];
+      });
+      return { place, own, below, values };
     });
     return chart.stacked ? made.reverse() : made; // lower areas are drawn over the upper ones
+  };
+
+  const boxOf = (bin, part, parts) => {
+    const width = edges[bin + 1] - edges[bin];
+    const left = edges[bin] + width * (GAP + ((1 - 2 * GAP) * part) / parts);
+    return [left, left + (width * (1 - 2 * GAP)) / parts];
+  };
+
+  // Bars as wide as their bins: a layer upon the ones below, or beside those with which it does not add up.
+  const barPaths = (layer, part, parts) => (one) => {
+    const fill = new Path2D();
+    layer.own.forEach((value, bin) => {
+      if (value === null) return;
+      const [left, right] = boxOf(bin, part, parts).map((instant) => one.valToPos(instant, "x", true));
+      const top = one.valToPos(layer.below[bin] + value, "y", true), bottom = one.valToPos(layer.below[bin], "y", true);
+      fill.rect(left, top, Math.max(1, right - left), bottom - top);
+    });
+    return { fill, stroke: fill, clip: null, band: null, gaps: null, flags: 0 };
+  };
+
+  const drawUnknown = (shown) => (one) => {
+    const { ctx, bbox } = one;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    ctx.fillStyle = ink("--ink");
+    ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+    ctx.textAlign = "center";
+    ctx.textBaseline = "bottom";
+    const parts = chart.stacked ? 1 : shown.length;
+    shown.forEach((layer, part) => layer.own.forEach((value, bin) => {
+      if (value !== null) return;
+      const [left, right] = boxOf(bin, chart.stacked ? 0 : part, parts);
+      const end = chart.stacked ? Math.max(...shown.map((other) => other.values[bin] ?? 0)) : 0;
+      ctx.fillText("?", one.valToPos((left + right) / 2, "x", true), one.valToPos(end, "y", true) - 2);
+    }));
+    ctx.restore();
   };
 
   const size = () => ({
@@ -81,6 +127,7 @@ function overTime(box, chart) {
     const place = (seconds) => Math.max(bbox.left, Math.min(bbox.left + bbox.width, one.valToPos(seconds, "x", true)));
     ctx.save();
     ctx.strokeStyle = ctx.fillStyle = ink("--soft");
+    ctx.setLineDash([]);
     ctx.beginPath();
     for (const bin of chart.partial) ctx.rect(place(edges[bin]), bbox.top, place(edges[bin + 1]) - place(edges[bin]), bbox.height);
     ctx.clip();
@@ -100,8 +147,9 @@ function overTime(box, chart) {
 
   const draw = () => {
     plot?.destroy();
-    const bars = !heat && isBar();
-    const shown = heat ? [] : layers(bars);
+    const style = heat ? "heat" : isBar() ? (chart.outlined ? "outline" : "bar") : "line";
+    const bars = style === "bar", outlines = style === "outline";
+    const shown = heat ? [] : layers();
     const line = { stroke: ink("--line"), width: 1 };
     const axis = { stroke: ink("--ink"), font: "12px system-ui, sans-serif", ticks: line };
     const filled = chart.stacked && series.length > 1;
@@ -126,23 +174,23 @@ function overTime(box, chart) {
           size: (_, values) => 18 + 7 * Math.max(1, ...(values ?? []).map((text) => text.length)),
         },
       ],
-      cursor: { drag: { x: true, y: false, setScale: false }, points: { show: !heat && !bars && !filled }, y: heat },
+      cursor: { drag: { x: true, y: false, setScale: false }, points: { show: style === "line" && !filled }, y: heat },
       series: [
         {},
-        ...(heat ? [{ paths: () => null, points: { show: false } }] : shown.map(({ place }) => {
-          const colour = ink(series[place].colour);
+        ...(heat ? [{ paths: () => null, points: { show: false } }] : shown.map((layer, part) => {
+          const colour = ink(series[layer.place].colour);
           return {
             stroke: filled ? ink("--paper") : colour,
-            fill: filled ? colour : bars ? colour + "99" : undefined,
-            width: filled ? 0.5 : 1.8,
-            dash: filled || bars || names.length > 400 ? [] : DASHES[place % DASHES.length],
-            paths: bars ? uPlot.paths.stepped({ align: 1 }) : undefined,
-            points: { show: names.length < 3 || undefined },
+            fill: filled || bars ? colour : outlines ? colour + "99" : undefined,
+            width: filled || bars ? 0.5 : 1.8,
+            dash: filled || style !== "line" || names.length > 400 ? [] : DASHES[layer.place % DASHES.length],
+            paths: bars ? barPaths(layer, chart.stacked ? 0 : part, chart.stacked ? 1 : shown.length) : outlines ? uPlot.paths.stepped({ align: 1 }) : undefined,
+            points: { show: style === "line" && names.length < 3 ? true : style === "line" ? undefined : false },
           };
         })),
       ],
       hooks: {
-        draw: heat ? [drawCells, drawMarks] : [drawMarks],
+        draw: heat ? [drawCells, drawMarks] : bars ? [drawMarks, drawUnknown(shown)] : [drawMarks],
         setCursor: [(one) => {
           if (one.cursor.left < 0) return;
           const instant = one.posToVal(one.cursor.left, "x");
@@ -158,9 +206,10 @@ function overTime(box, chart) {
         }],
       },
     };
-    const data = heat ? [middles, middles.map(() => 0)] : [bars ? edges : middles, ...shown.map((one) => one.values)];
+    const ended = (values) => [...values, values[values.length - 1]];
+    const data = heat ? [middles, middles.map(() => 0)] : [outlines ? edges : middles, ...shown.map(({ values }) => (outlines ? ended(values) : values))];
     plot = new uPlot(options, data, box);
-    box.dataset.drawn = heat ? "heat" : bars ? "bar" : "line";
+    box.dataset.drawn = style === "outline" ? "bar" : style;
   };
 
   const short = (text) => (text.length > 24 ? `${text.slice(0, 11)}\u2026${text.slice(-12)}` : text);
@@ -218,10 +267,8 @@ function overTime(box, chart) {
       const item = element("li", "");
       const button = element("button", "", "series");
       const swatch = shape("svg", { class: "swatch", width: 22, height: 12, "aria-hidden": "true" });
-      const filled = chart.stacked && series.length > 1;
-      swatch.append(filled
-        ? shape("rect", { width: 22, height: 12, fill: `var(${one.colour})` })
-        : shape("line", { x1: 0, x2: 22, y1: 6, y2: 6, stroke: `var(${one.colour})`, "stroke-width": 3, "stroke-dasharray": DASHES[place % DASHES.length].join(" ") }));
+      swatch.append(shape("rect", { width: 22, height: 12, fill: `var(${one.colour})` }));
+      if (!chart.stacked) swatch.append(shape("line", { x1: 0, x2: 22, y1: 6, y2: 6, stroke: `var(${one.colour})`, "stroke-width": 3, "stroke-dasharray": DASHES[place % DASHES.length].join(" ") }));
       const value = element("span", "", "value");
       values.push(value);
       button.append(swatch, element("span", one.label), value);
@@ -256,47 +303,54 @@ function overTime(box, chart) {
   for (const one of document.querySelectorAll("#style-line, #style-bar, #grid")) one.addEventListener("change", draw);
 }
 
-function overNames(box, chart) {
-  const { names, series } = chart;
-  const spans = names.map((_, at) => {
-    let high = 0, low = 0;
-    for (const one of series) {
-      const value = one.values[at] ?? 0;
-      high = chart.stacked ? high + Math.max(0, value) : Math.max(high, value);
-      low = Math.min(low, value);
-    }
-    return [low, high];
-  });
-  const low = Math.min(0, ...spans.map((one) => one[0]));
-  const span = Math.max(...spans.map((one) => one[1])) - low || 1;
+// What hatches the bars of the period before.
+function hatches(number) {
+  const pattern = shape("pattern", { id: `hatches-${number}`, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" });
+  pattern.append(shape("rect", { width: 6, height: 6, fill: "var(--other)" }), shape("rect", { width: 2, height: 6, fill: "var(--paper)" }));
+  const defined = shape("svg", { width: 0, height: 0, class: "hatches", "aria-hidden": "true" });
+  defined.append(pattern);
+  return defined;
+}
+
+function overNames(box, chart, number) {
+  const { names, series, stacks } = chart;
+  const ink = (one) => (one.before ? `url(#hatches-${number})` : `var(${one.colour})`);
+  let low = 0, high = 0;
+  names.forEach((_, at) => stacks.forEach((stack) => {
+    const sum = stack.reduce((total, place) => total + (series[place].values[at] ?? 0), 0);
+    low = Math.min(low, sum);
+    high = Math.max(high, sum);
+  }));
+  const span = high - low || 1;
   box.classList.add("named");
   names.forEach((name, at) => {
-    const thick = chart.stacked || series.length === 1 ? 20 : 12 * series.length;
-    const bars = shape("svg", { class: "lying", width: "100%", height: thick });
-    let below = 0;
-    series.forEach((one, place) => {
-      const value = one.values[at] ?? 0;
-      const left = ((chart.stacked ? below : Math.min(0, value)) - low) / span;
-      if (chart.stacked) below += value;
-      const rows = chart.stacked ? 1 : series.length;
-      const bar = shape("rect", {
-        x: `${100 * left}%`, width: `${(100 * Math.abs(value)) / span}%`, fill: `var(${one.colour})`,
-        y: chart.stacked ? 0 : (place * thick) / rows, height: thick / rows,
-      });
-      const title = shape("title", {});
-      title.textContent = `${name}, ${one.label}: ${numberText(one.values[at])} ${chart.unit}`;
-      bar.append(title);
-      bars.append(bar);
+    const thick = stacks.length === 1 ? 20 : 12;
+    const bars = shape("svg", { class: "lying", width: "100%", height: thick * stacks.length });
+    stacks.forEach((stack, row) => {
+      let below = 0;
+      for (const place of stack) {
+        const one = series[place], value = one.values[at];
+        if (value === null) continue;
+        const bar = shape("rect", {
+          x: `${(100 * (Math.min(below, below + value) - low)) / span}%`, width: `${(100 * Math.abs(value)) / span}%`,
+          fill: ink(one), y: row * thick, height: thick,
+        });
+        below += value;
+        const title = shape("title", {});
+        title.textContent = `${name}, ${one.label}: ${numberText(value)} ${chart.unit}`;
+        bar.append(title);
+        bars.append(bar);
+      }
     });
-    const each = series.map((one) => numberText(one.values[at])).join(", ");
-    box.append(element("span", name, "name"), bars, element("span", chart.totals ? chart.totals[at] : each, "value"));
+    box.append(element("span", name, "name"), bars, element("span", chart.amounts[at], "value"));
   });
+  if (series.some((one) => one.before)) box.after(hatches(number));
   if (series.length > 1) {
     const legend = element("ul", "", "legend");
     for (const one of series) {
       const item = element("li", "");
       const swatch = shape("svg", { class: "swatch", width: 14, height: 14 });
-      swatch.append(shape("rect", { width: 14, height: 14, fill: `var(${one.colour})` }));
+      swatch.append(shape("rect", { width: 14, height: 14, fill: ink(one) }));
       item.append(swatch, ` ${one.label}`);
       legend.append(item);
     }
@@ -304,7 +358,7 @@ function overNames(box, chart) {
   }
 }
 
-for (const box of document.querySelectorAll("[data-chart]")) {
+[...document.querySelectorAll("[data-chart]")].forEach((box, number) => {
   const chart = JSON.parse(box.dataset.chart);
-  (chart.kind === "names" ? overNames : overTime)(box, chart);
-}
+  (chart.kind === "names" ? overNames : overTime)(box, chart, number);
+});

@@ -24,11 +24,13 @@ from publisher.report.plot.style import (
     DPI,
     HEIGHT_IN,
     MANY,
+    MOST_BARS,
     SETTINGS,
     SHOWN,
     WIDTH_IN,
     Look,
     alone,
+    amounts_of,
     dashes,
     edges_of,
     end_of,
@@ -41,8 +43,10 @@ from publisher.report.plot.style import (
     marks_of,
     named_first,
     shortened,
+    stacks_of,
+    unknown_text,
 )
-from publisher.report.report import Plot
+from publisher.report.report import Plot, Series
 from publisher.text import amount_texts, safe
 
 if TYPE_CHECKING:
@@ -162,68 +166,82 @@ def legend_beside(axes: Axes, names: list[str], by: str, *, top_first: bool) -> 
         patch.set_facecolor(to_rgba(patch.get_facecolor(), 1.0))
 
 
-_MOST_BARS = 120
-"""More bars are drawn as one outline, without gaps."""
 _GAP = 0.06
 _PALE = 0.55
 """The opacity of bars of incomplete bins."""
+_HATCH = "////"
+"""Over bars of the period before."""
 _BAR_NAME_LENGTH = 32
 
 
 def draw_bars(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
     """Draw the series over bins of time: stacked if they add up, else side by side."""
     bounds = [days(edge) for edge in edges]
-    if len(bounds) - 1 > _MOST_BARS:
+    if len(bounds) - 1 > MOST_BARS:
         _outlines(axes, plot, bounds)
         return
-    parts = 1 if plot.stacked else max(1, len(plot.series))
-    below = [0.0] * (len(bounds) - 1)
+    stacks = stacks_of(plot)
     partial = frozenset(plot.partial)
-    for place, one in enumerate(plot.series):
-        values = [value or 0.0 for value in one.values]
-        shift = 0.0 if plot.stacked else (1 - 2 * _GAP) / parts * place
-        lefts = [left + (right - left) * (_GAP + shift) for left, right in pairwise(bounds)]
-        widths = [(right - left) * (1 - 2 * _GAP) / parts for left, right in pairwise(bounds)]
-        shade = colour(one.label, place)
-        shades = [to_rgba(shade, _PALE if number in partial else 1.0) for number in range(len(values))]
-        axes.bar(lefts, values, widths, below, align="edge", color=shades, label=SHOWN)
-        if plot.stacked:
+    widths = [(right - left) * (1 - 2 * _GAP) / len(stacks) for left, right in pairwise(bounds)]
+    for number, stack in enumerate(stacks):
+        shift = _GAP + (1 - 2 * _GAP) / len(stacks) * number
+        lefts = [left + (right - left) * shift for left, right in pairwise(bounds)]
+        below = [0.0] * len(widths)
+        for place in stack:
+            one = plot.series[place]
+            values = [value or 0.0 for value in one.values]
+            shade = colour(one, place)
+            shades = [to_rgba(shade, _PALE if at in partial else 1.0) for at in range(len(values))]
+            axes.bar(lefts, values, widths, below, align="edge", color=shades, label=SHOWN)
             below = [low + value for low, value in zip(below, values, strict=True)]
+        for at in _unknown(plot, stack):
+            axes.annotate(
+                "?", (lefts[at] + widths[at] / 2, below[at]), xytext=(0, 2), textcoords="offset points", ha="center",
+                fontsize=8, color=NOTE,
+            )  # fmt: skip
+
+
+def _unknown(plot: Plot, stack: Sequence[int]) -> list[int]:
+    """Where an amount of a stack is unknown."""
+    return [at for at in range(len(plot.x)) if any(plot.series[place].values[at] is None for place in stack)]
 
 
 def _outlines(axes: Axes, plot: Plot, bounds: list[float]) -> None:
     """Draw bars that are too many for gaps: one shape for each series, transparent if they are not stacked."""
-    below = [0.0] * (len(bounds) - 1)
-    lone = plot.stacked or len(plot.series) == 1
-    for place, one in enumerate(plot.series):
-        above = [low + (value or 0.0) for low, value in zip(below, one.values, strict=True)]
-        shade = colour(one.label, place)
-        axes.stairs(
-            above, bounds, baseline=below, fill=True, facecolor=to_rgba(shade, 1.0 if lone else 0.35),
-            edgecolor="none" if lone else shade, linewidth=0 if lone else 0.8, label=SHOWN,
-        )  # fmt: skip
-        if plot.stacked:
+    stacks = stacks_of(plot)
+    lone = len(stacks) == 1
+    for stack in stacks:
+        below = [0.0] * (len(bounds) - 1)
+        gaps = [amount is None for amount in amounts_of(plot, stack)]
+        for place in stack:
+            one = plot.series[place]
+            above = [low + (value or 0.0) for low, value in zip(below, one.values, strict=True)]
+            shade = colour(one, place)
+            axes.stairs(
+                [math.nan if gap else value for gap, value in zip(gaps, above, strict=True)], bounds, baseline=below,
+                fill=True, facecolor=to_rgba(shade, 1.0 if lone else 0.35), edgecolor="none" if lone else shade,
+                linewidth=0 if lone else 0.8, label=SHOWN,
+            )  # fmt: skip
             below = above
 
 
 def draw_named_bars(axes: Axes, plot: Plot) -> None:
     """Draw horizontal bars, the first at the top, with the amount at the end of each."""
     names = [str(name) for name in plot.x]
-    parts = 1 if plot.stacked else max(1, len(plot.series))
-    thick = 0.8 / parts
-    largest = max(highest_of(plot, stacked=plot.stacked), -lowest_of(plot))
-    below = [0.0] * len(names)
-    for place, one in enumerate(plot.series):
-        values = [value or 0.0 for value in one.values]
-        shift = 0.0 if plot.stacked else thick * (place - (parts - 1) / 2)
-        where = [number + shift for number in range(len(names))]
-        axes.barh(where, values, thick, below, color=_bar_colours(plot, place), label=SHOWN)
-        if plot.stacked:
+    stacks = stacks_of(plot)
+    thick = 0.8 / len(stacks)
+    largest = max(highest_of(plot), -lowest_of(plot))
+    for number, stack in enumerate(stacks):
+        shift = thick * (number - (len(stacks) - 1) / 2)
+        where = [at + shift for at in range(len(names))]
+        below = [0.0] * len(names)
+        for place in stack:
+            one = plot.series[place]
+            values = [value or 0.0 for value in one.values]
+            hatched: dict[str, Any] = {"hatch": _HATCH, "edgecolor": "white", "linewidth": 0} if one.before else {}
+            axes.barh(where, values, thick, below, color=_bar_colours(plot, place), label=SHOWN, **hatched)
             below = [low + value for low, value in zip(below, values, strict=True)]
-        else:
-            _write_amounts(axes, one.values, where, largest, plot.decimals)
-    if plot.stacked:
-        _write_amounts(axes, below, range(len(names)), largest, plot.decimals)
+        _write_amounts(axes, amounts_of(plot, stack), where, largest, plot.decimals)
     axes.set_yticks(range(len(names)), [shortened(name, _BAR_NAME_LENGTH) for name in names])
     for text, name in zip(axes.get_yticklabels(), names, strict=True):
         whole_name(text, name)
@@ -237,19 +255,21 @@ _LEAST_BARS = 4
 
 def _bar_colours(plot: Plot, place: int) -> list[str]:
     """The colour of each bar of a series: grey for the sum of other names."""
-    series = plot.series[place].label
-    return [colour(str(name) if len(plot.series) == 1 else series, place) for name in plot.x]
+    series = plot.series[place]
+    if len(plot.series) > 1:
+        return [colour(series, place)] * len(plot.x)
+    return [colour(Series(str(name), ()), place) for name in plot.x]
 
 
 def _write_amounts(
     axes: Axes, values: Sequence[float | None], where: Sequence[float], largest: float, decimals: int | None
 ) -> None:
     for value, text, at in zip(values, amount_texts(values, largest, decimals), where, strict=True):
-        if value is not None:
-            axes.annotate(
-                text, (value, at), xytext=(-4 if value < 0 else 4, 0), textcoords="offset points", va="center",
-                ha="right" if value < 0 else "left", fontsize=8, color=INK,
-            )  # fmt: skip
+        negative = value is not None and value < 0
+        axes.annotate(
+            text, (value or 0.0, at), xytext=(-4 if negative else 4, 0), textcoords="offset points", va="center",
+            ha="right" if negative else "left", fontsize=8, color=NOTE if value is None else INK,
+        )  # fmt: skip
 
 
 _ROW_IN = 0.22
@@ -313,7 +333,7 @@ def draw_lines(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
         (line,) = axes.plot(
             places,
             [math.nan if value is None else value for value in one.values],
-            color=colour(one.label, place),
+            color=colour(one, place),
             linewidth=0.9 if len(places) > MANY else 1.7,
             marker="o" if few or lone else None,
             markevery=None if few else lone,
@@ -328,12 +348,14 @@ def draw_areas(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
     """Draw the series as stacked areas, from the first edge of the bins to the last."""
     middles = ((left + right) / 2 for left, right in pairwise(edges))
     places = [days(instant) for instant in (edges[0], *middles, edges[-1])]
+    amounts = amounts_of(plot, range(len(plot.series)))
+    known = [amount is not None for amount in (amounts[0], *amounts, amounts[-1])]
     below = [0.0] * len(places)
     for place, one in enumerate(plot.series):
         values = (one.values[0], *one.values, one.values[-1])
         above = [low + (value or 0.0) for low, value in zip(below, values, strict=True)]
         axes.fill_between(
-            places, below, above, facecolor=colour(one.label, place), edgecolor="white",
+            places, below, above, where=known, facecolor=colour(one, place), edgecolor="white",
             linewidth=0 if len(places) > MANY else 0.5, label=SHOWN,
         )  # fmt: skip
         below = above
@@ -415,7 +437,7 @@ def _figure(plot: Plot, start: int | None, stop: int, look: Look) -> Figure:
 
 
 def _over_time(plot: Plot, start: int | None, stop: int, title: str, look: Look) -> Figure:
-    figure, axes = frame(title, _notes(plot, stop, len(plot.series), look))
+    figure, axes = frame(title, _notes(plot, stop, len(plot.series), look, unknown_text(plot)))
     edges = edges_of(plot, stop)
     mark_incomplete(axes, plot, edges)
     if look.style_of(plot) == "bar":
@@ -425,7 +447,7 @@ def _over_time(plot: Plot, start: int | None, stop: int, title: str, look: Look)
     else:
         draw_lines(axes, plot, edges)
     time_axis(axes, plot, start, stop, look.timezone)
-    value_axis(axes, plot.unit, highest_of(plot, stacked=plot.stacked), plot.top)
+    value_axis(axes, plot.unit, highest_of(plot), plot.top)
     _finish(axes, plot, look, "both")
     return figure
 
@@ -437,7 +459,7 @@ def _over_names(plot: Plot, title: str, interval: str, look: Look) -> Figure:
         height_in=1.7 + 0.3 * max(len(plot.x), _LEAST_BARS),
     )  # fmt: skip
     draw_named_bars(axes, plot)
-    amount_axis(axes, plot.unit, lowest_of(plot), highest_of(plot, stacked=plot.stacked), plot.top)
+    amount_axis(axes, plot.unit, lowest_of(plot), highest_of(plot), plot.top)
     _finish(axes, plot, look, "x")
     return figure
 

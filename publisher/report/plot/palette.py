@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from publisher.report.report import is_others
+from publisher.report.report import Series, is_others
 
 COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#f0e442")
 COLOURS_DARK: Final = ("#3a9bd8", *COLOURS[1:])
@@ -29,6 +29,6 @@ INCOMPLETE: Final = "#f1f1f1"
 """Behind bins that are incomplete."""
 
 
-def colour(label: str, place: int) -> str:
-    """The colour of a series."""
-    return OTHERS if is_others(label) else COLOURS[place % len(COLOURS)]
+def colour(series: Series, place: int) -> str:
+    """The colour of a series; that of the period before is grey, and hatched where there is room."""
+    return OTHERS if series.before or is_others(series.label) else COLOURS[place % len(COLOURS)]

@@ -6,7 +6,7 @@ only while a picture is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
@@ -25,6 +25,9 @@ MOST_NAMED: Final = 20
 """How many names have a bar; further ones are summed up, or not drawn."""
 MOST_DRAWN: Final = 1_000
 """The limit of names and series if more are asked for: pictures cannot be higher than 65,535 pixels."""
+
+MOST_BARS: Final = 120
+"""More bars over time are drawn as one outline, without gaps."""
 
 _ABOUT: Final = 1.15
 """Months and years differ by less."""
@@ -77,10 +80,10 @@ def limited(plot: Plot, stop: int, now: int, known_until: int | None) -> Plot:
         style="bar" if plot.style == "line" and is_of_long_periods(plot) else plot.style,
         x=plot.x[:shown],
         labels=plot.labels[:shown],
-        series=tuple(Series(one.label, one.values[:shown]) for one in plot.series),
+        series=tuple(msgspec.structs.replace(one, values=one.values[:shown]) for one in plot.series),
         partial=tuple(sorted(places | {place for place in plot.partial if place < shown})),
         known_until=known_until,
-        end=max(edges[shown], min(stop, now)) if plot.x[0] < now else None,  # type: ignore[operator]
+        end=min(max(edges[shown], stop), now) if plot.x[0] < now else None,  # type: ignore[operator]
     )
 
 
@@ -92,18 +95,24 @@ def instants_of(plot: Plot) -> tuple[int, ...]:
 def edges_of(plot: Plot, stop: int) -> tuple[int, ...]:
     """The edges of the bins of a plot over time: one more than it has bins.
 
-    If bins are unequal, the last ends with the interval if it is then about as long as the one before it.
+    If bins are unequal, the last ends with the interval if it is then about as long as the one before it. None reaches
+    beyond the end of the plot.
     """
     starts = instants_of(plot)
     if not starts:
         return ()
-    if plot.step_s is not None:
-        return (*starts, starts[-1] + plot.step_s)
+    end = _end_of_last(starts, plot.step_s, stop)
+    return (*starts, end if plot.end is None else min(end, plot.end))
+
+
+def _end_of_last(starts: tuple[int, ...], step_s: int | None, stop: int) -> int:
     last = starts[-1]
+    if step_s is not None:
+        return last + step_s
     if len(starts) == 1:
-        return (last, max(stop, last + 1))
+        return max(stop, last + 1)
     usual = last - starts[-2]
-    return (*starts, stop if last < stop <= last + usual * _ABOUT else last + usual)
+    return stop if last < stop <= last + usual * _ABOUT else last + usual
 
 
 def end_of(plot: Plot, stop: int) -> int:
@@ -120,6 +129,34 @@ def marks_of(plot: Plot, stop: int, timezone: str) -> str:
         return "hatched: incomplete, because the interval or the time now cuts it"
     at = datetime.fromtimestamp(known_until, ZoneInfo(timezone))
     return f"hatched: incomplete; jobs were collected up to {at:%Y-%m-%d %H:%M}"
+
+
+def unknown_text(plot: Plot) -> str:
+    """What marks of unknown amounts over time mean, for a line below a picture; empty if it has none."""
+    unknown = any(value is None for one in plot.series for value in one.values)
+    return "? or a gap: unknown" if unknown and plot.style != "heat" else ""
+
+
+def stacks_of(plot: Plot) -> list[list[int]]:
+    """The places of series that are drawn on top of each other; stacks, or series that do not add up, are drawn side
+    by side. The period before is a stack of its own.
+    """
+    places = range(len(plot.series))
+    if not plot.stacked:
+        return [[place] for place in places]
+    stacks = ([place for place in places if plot.series[place].before is before] for before in (False, True))
+    return [stack for stack in stacks if stack]
+
+
+def amounts_of(plot: Plot, stack: Sequence[int]) -> list[float | None]:
+    """The sum of the known values of a stack at each x; None where none of them is known."""
+    return [known_sum(plot.series[place].values[at] for place in stack) for at in range(len(plot.x))]
+
+
+def known_sum(values: Iterable[float | None]) -> float | None:
+    """The sum of the known ones; None if none is known: unknown is never drawn as 0."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def is_of_long_periods(plot: Plot) -> bool:
@@ -148,17 +185,17 @@ def folded(plot: Plot) -> Plot:
     asked_for = plot.most if instants_of(plot) else None
     most = min(asked_for or MOST_SERIES, MOST_DRAWN)
     weights = instants_of(plot) and plot.weights
-    weights = weights or tuple(sum(value or 0.0 for value in one.values) for one in plot.series)
-    ranked = sorted(range(len(plot.series)), key=lambda place: -weights[place])
+    weights = weights or tuple(known_sum(one.values) or 0.0 for one in plot.series)
+    before = tuple(one for one in plot.series if one.before)
+    ranked = sorted(range(len(plot.series) - len(before)), key=lambda place: -weights[place])
     kept, rest = _divided(ranked, most, sums_up=plot.stacked)
     if plot.style == "heat":
         kept.sort()
     shown = tuple(plot.series[place] for place in kept)
     if not rest or not plot.stacked:
-        return msgspec.structs.replace(plot, series=shown, left_out=len(rest))
-    columns = zip(*(plot.series[place].values for place in rest), strict=True)
-    summed = tuple(sum(value or 0.0 for value in column) for column in columns)
-    return msgspec.structs.replace(plot, series=(*shown, Series(others(len(rest)), summed)))
+        return msgspec.structs.replace(plot, series=(*shown, *before), left_out=len(rest))
+    summed = Series(others(len(rest)), tuple(amounts_of(plot, rest)))
+    return msgspec.structs.replace(plot, series=(*shown, summed, *before))
 
 
 def _divided(ranked: list[int], most: int, *, sums_up: bool) -> tuple[list[int], list[int]]:
@@ -172,8 +209,8 @@ def named_first(plot: Plot) -> Plot:
 
     If the values of names add up, the last bar is the sum of the others.
     """
-    columns = list(zip(*(one.values for one in plot.series), strict=True))
-    sums = [sum(value or 0.0 for value in column) for column in columns]
+    now = [place for place, one in enumerate(plot.series) if not one.before]
+    sums = [amount or 0.0 for amount in amounts_of(plot, now)]
     weights = plot.weights or sums
     ranked = sorted(range(len(plot.x)), key=lambda place: -weights[place])
     kept, rest = _divided(ranked, min(plot.most or MOST_NAMED, MOST_DRAWN), sums_up=plot.names_add_up)
@@ -183,8 +220,10 @@ def named_first(plot: Plot) -> Plot:
     if rest and plot.names_add_up:
         names.append(others(len(rest)))
         for one, of_series in zip(plot.series, values, strict=True):
-            of_series.append(sum(one.values[place] or 0.0 for place in rest))
-    series = tuple(Series(one.label, tuple(each)) for one, each in zip(plot.series, values, strict=True))
+            of_series.append(known_sum(one.values[place] for place in rest))
+    series = tuple(
+        msgspec.structs.replace(one, values=tuple(each)) for one, each in zip(plot.series, values, strict=True)
+    )
     left_out = 0 if plot.names_add_up else len(rest)
     return msgspec.structs.replace(plot, x=tuple(names), weights=(), series=series, left_out=left_out)
 
@@ -195,12 +234,10 @@ def alone(values: Sequence[float | None]) -> list[int]:
     return [place for place, value in enumerate(values) if value is not None and unknown[place] and unknown[place + 2]]
 
 
-def highest_of(plot: Plot, *, stacked: bool) -> float:
-    """The highest value that is drawn, at least 0; `stacked`: of the sums of the series."""
-    if stacked:
-        columns = zip(*(one.values for one in plot.series), strict=True)
-        return max((sum(value or 0.0 for value in column) for column in columns), default=0.0)
-    return max((value for one in plot.series for value in one.values if value is not None), default=0.0)
+def highest_of(plot: Plot) -> float:
+    """The highest value that is drawn, at least 0: of the sums of series that are stacked."""
+    amounts = (amount for stack in stacks_of(plot) for amount in amounts_of(plot, stack))
+    return max((amount for amount in amounts if amount is not None), default=0.0)
 
 
 def lowest_of(plot: Plot) -> float:

@@ -19,6 +19,7 @@ from publisher.report.plot.axis import time_ticks, value_locator, value_text
 from publisher.report.plot.palette import colour
 from publisher.report.plot.style import (
     Look,
+    amounts_of,
     edges_of,
     end_of,
     folded,
@@ -29,6 +30,8 @@ from publisher.report.plot.style import (
     marks_of,
     named_first,
     shortened,
+    stacks_of,
+    unknown_text,
 )
 from publisher.report.report import Plot, Series
 from publisher.text import amount_texts, safe
@@ -87,7 +90,9 @@ class TextPlot:
             return [*heads, *self._over_names(plot), *self._left_out(plot, len(plot.x))]
         chart = self._heat(plot, stop, look) if plot.style == "heat" else self._over_time(plot, stop, look)
         marks = marks_of(plot, stop, look.timezone).removeprefix("hatched: ")
-        return [*heads, *chart, *self._left_out(plot, len(plot.series)), *self._about_marks(plot, marks)]
+        left_out = self._left_out(plot, len(plot.series))
+        unknown = [Text(text)] if (text := unknown_text(plot)) else []
+        return [*heads, *chart, *left_out, *unknown, *self._about_marks(plot, marks)]
 
     def _left_out(self, plot: Plot, drawn: int) -> list[Text]:
         return [Text(f"{drawn} of {drawn + plot.left_out:,}; the table has the others")] if plot.left_out else []
@@ -101,29 +106,22 @@ class TextPlot:
     def _over_names(self, plot: Plot) -> list[Text]:
         """A bar for each name, or for each series of each name; the amount after it."""
         labels = self._labels([str(name) for name in plot.x])
-        measures = [] if plot.stacked or len(plot.series) == 1 else self._labels([one.label for one in plot.series])
-        lowest, highest = lowest_of(plot), highest_of(plot, stacked=plot.stacked)
-        sums = [[one.values[place] for one in plot.series] for place in range(len(plot.x))]
-        shown = sums if measures else [[sum(value or 0.0 for value in values)] for values in sums]
-        texts = iter(
-            amount_texts([value for values in shown for value in values], max(highest, -lowest), plot.decimals)
-        )
-        amounts = [[next(texts) for _ in values] for values in shown]
-        widest = max(len(amount) for each in amounts for amount in each)
+        stacks = stacks_of(plot)
+        measures = self._labels([_stack_name(plot, stack) for stack in stacks]) if len(stacks) > 1 else []
+        lowest, highest = lowest_of(plot), highest_of(plot)
+        amounts = [amount for at in zip(*(amounts_of(plot, stack) for stack in stacks), strict=True) for amount in at]
+        texts = amount_texts(amounts, max(highest, -lowest), plot.decimals)
         before = cell_len(labels[0]) + 1 + (cell_len(measures[0]) + 1 if measures else 0)
-        room = max(_LEAST_BAR, self._width - before - widest - 1)
+        room = max(_LEAST_BAR, self._width - before - max(map(len, texts)) - 1)
         scale = room / (highest - lowest or 1.0)
         zero = max(1, round(-lowest * scale)) if lowest < 0 else 0
         lines = []
-        for label, values, written in zip(labels, sums, amounts, strict=True):
-            if not measures:
-                bar = self._bar(plot, values, scale, zero)
-                lines.append(Text.assemble(f"{label} ", bar, f" {written[0]}"))
-                continue
-            for place, (measure, value, text) in enumerate(zip(measures, values, written, strict=True)):
-                name = label if place == 0 else " " * cell_len(label)
-                bar = Text(self._across((value or 0.0) * scale), style=self._style(plot, place))
-                lines.append(Text.assemble(f"{name} {measure} ", bar, f" {text}"))
+        for line, text in enumerate(texts):
+            at, number = divmod(line, len(stacks))
+            name = labels[at] if number == 0 else " " * cell_len(labels[at])
+            heads = [name, measures[number]] if measures else [name]
+            bar = self._bar(plot, stacks[number], at, scale, zero)
+            lines.append(Text.assemble(" ".join(heads), " ", bar, f" {text}"))
         lines.append(Text(" " * before + safe(plot.unit), style="dim"))
         return [*lines, *(self._legend(plot) if plot.stacked else [])]
 
@@ -134,19 +132,20 @@ class TextPlot:
         width = max(map(cell_len, shown))
         return [set_cell_size(name, width) for name in shown]
 
-    def _bar(self, plot: Plot, values: Sequence[float | None], scale: float, zero: int) -> Text:
+    def _bar(self, plot: Plot, stack: Sequence[int], at: int, scale: float, zero: int) -> Text:
         """A bar of one series, or of layers, each of whole cells so that all of them together have the right length.
 
         Before the cell `zero` are negative amounts, also in whole cells.
         """
+        values = [plot.series[place].values[at] or 0.0 for place in stack]
         if len(values) == 1:
-            amount = values[0] or 0.0
+            amount = values[0]
             below = min(zero, max(1, round(-amount * scale))) if amount < 0 else 0
             bar = self._layer(0) * below + self._across(max(0.0, amount) * scale)
-            return Text.assemble(" " * (zero - below), (bar, self._style(plot, 0)))
+            return Text.assemble(" " * (zero - below), (bar, self._style(plot, stack[0])))
         layers, reached, drawn = Text(), 0.0, 0
-        for place, value in enumerate(values):
-            reached += (value or 0.0) * scale
+        for place, value in zip(stack, values, strict=True):
+            reached += value * scale
             cells = round(reached) - drawn
             layers.append(self._layer(place) * cells, style=self._style(plot, place))
             drawn += cells
@@ -198,6 +197,9 @@ class TextPlot:
             for place in reversed(range(len(sums))):  # the lower layers are drawn over the upper ones
                 marker = self._layer(place)
                 plotext.bar(middles, sums[place], marker=marker, color=self._colour(plot, place), width=_WIDE)
+            for at, values in enumerate(zip(*columns, strict=True)):
+                if None in values:
+                    plotext.text("?", middles[at], sums[-1][at])
         plotext.xlim(edges[0], end_of(plot, stop))
         plotext.ylim(0, amounts[-1])
         plotext.xticks([at for at, _ in ticks], [text for _, text in ticks])
@@ -257,7 +259,7 @@ class TextPlot:
         return layers[0] if self._coloured else layers[place % len(layers)]
 
     def _style(self, plot: Plot, place: int) -> str:
-        return colour(plot.series[place].label, place) if self._coloured else ""
+        return colour(plot.series[place], place) if self._coloured else ""
 
     def _colour(self, plot: Plot, place: int) -> tuple[int, ...] | str:
         """The colour as plotext has it."""
@@ -268,7 +270,7 @@ class TextPlot:
         """What each layer is."""
         return self._wrapped([
             Text.assemble((self._layer(place), self._style(plot, place)), f" {shortened(one.label, _MOST_LABEL)}")
-            for place, one in enumerate(plot.series)
+            for place, one in enumerate(plot.series) if not one.before
         ])  # fmt: skip
 
     def _wrapped(self, items: Sequence[Text], between: str = "   ") -> list[Text]:
@@ -281,9 +283,14 @@ class TextPlot:
         return lines
 
 
+def _stack_name(plot: Plot, stack: Sequence[int]) -> str:
+    """What the bars of a stack are: the only series in it, or the report's own period."""
+    return plot.series[stack[0]].label if len(stack) == 1 else "now"
+
+
 def _amounts(plot: Plot) -> list[float]:
     """The ticks of amounts from 0 to the first that is not below the highest."""
-    top = max(plot.top, highest_of(plot, stacked=plot.stacked)) or 1.0
+    top = max(plot.top, highest_of(plot)) or 1.0
     ticks = [float(value) for value in value_locator(5).tick_values(0, top) if value >= 0]
     return [*(value for value in ticks if value < top), min(value for value in ticks if value >= top)]
 

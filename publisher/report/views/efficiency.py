@@ -186,15 +186,17 @@ def _plots(request: ReportRequest, made: _Efficiency) -> tuple[Plot, ...]:
     """The core hours that were used and not used, by the values of one key."""
     if len(request.by) > 1 or request.by[0] in PERIODS:
         return ()
-    measured = [(label[0] or UNKNOWN_NAME, use) for label, use in made.groups if use.cpu_held_ms is not None]
-    if not measured:
+    if all(use.cpu_held_ms is None for _, use in made.groups):
         return ()
-    used = tuple((use.cpu_ms or 0) / _MS_IN_HOUR for _, use in measured)
-    unused = tuple(max((use.cpu_held_ms or 0) - (use.cpu_ms or 0), 0) / _MS_IN_HOUR for _, use in measured)
+    used, unused = list[float | None](), list[float | None]()
+    for _, use in made.groups:
+        cpu_ms, held_ms = use.cpu_ms or 0, use.cpu_held_ms
+        used.append(None if held_ms is None else cpu_ms / _MS_IN_HOUR)
+        unused.append(None if held_ms is None else max(held_ms - cpu_ms, 0) / _MS_IN_HOUR)
     return (
         Plot(
             title=f"Core hours used and not used, by {keys_text(request.by)}", style="bar", unit="core h",
-            x=tuple(name for name, _ in measured), stacked=True, names_add_up=True,
-            series=(Series("CPU time", used), Series("not used", unused)),
+            x=tuple(label[0] or UNKNOWN_NAME for label, _ in made.groups), stacked=True, names_add_up=True,
+            series=(Series("CPU time", tuple(used)), Series("not used", tuple(unused))),
         ),
     )  # fmt: skip

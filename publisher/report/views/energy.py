@@ -188,12 +188,16 @@ def _plots(request: ReportRequest, made: _GroupedEnergy, idle: IdleEnergy | None
             names, bars = [*names, IDLE_NODES], {**bars, IDLE_NODES: EnergyUse().plus(idle)}
         place = {"x": tuple(name or UNKNOWN_NAME for name in names)}
     uses = [bars.get(name, EnergyUse()) for name in names]
+
+    def kwh(use: EnergyUse, energy_mj: int) -> float | None:
+        return energy_mj / MJ_A_KWH if use.is_known or not use.jobs else None
+
     return (
         Plot(
             title=f"Energy by {keys_text(request.by)}", style="bar", unit="kWh", stacked=True, names_add_up=True,
             series=(
-                Series("measured", tuple(use.measured_mj / MJ_A_KWH for use in uses)),
-                Series("modelled", tuple(use.modelled_mj / MJ_A_KWH for use in uses)),
+                Series("measured", tuple(kwh(use, use.measured_mj) for use in uses)),
+                Series("modelled", tuple(kwh(use, use.modelled_mj) for use in uses)),
             ),
             **place,
         ),

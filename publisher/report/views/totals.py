@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import duckdb
 import msgspec
@@ -18,7 +18,7 @@ from publisher.report.archive import AMOUNTS
 from publisher.report.calendar import compared_with, period_axis, periods, zone_of
 from publisher.report.matching import Matching, columns_of, group_keys, summed
 from publisher.report.met import Met
-from publisher.report.plot.style import interval_text
+from publisher.report.plot.style import interval_text, known_sum
 from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -295,6 +295,7 @@ def _compared(report: Report, made: Totals, context: ReportContext, request: Rep
         shown=(*made.by, *(name for name in named if gpus or not name.startswith(_GPUS)), "share"),
         notes=(*report.notes, f"{note}: {before.nothing}." if before.nothing else f"{note}.", *filter(None, also)),
         nothing=made.nothing if before.nothing else None,
+        plots=_plots(made, request, before),
         facts={
             **report.facts,
             "compared_with": {"since": iso(start), "until": iso(stop)},
@@ -303,48 +304,79 @@ def _compared(report: Report, made: Totals, context: ReportContext, request: Rep
     )
 
 
-def _plots(made: Totals, request: ReportRequest) -> tuple[Plot, ...]:
-    """Core hours, and the staged volumes if any are known.
+def _plots(made: Totals, request: ReportRequest, before: Totals | None = None) -> tuple[Plot, ...]:
+    """Core hours, and the staged volumes if any are known, beside those of the period `before`.
 
     A period among the keys is the time axis, else the first key names the bars; the other key distinguishes layers.
     """
-    if not made.rows:
+    rows = [*made.rows, *(before.rows if before else ())]
+    if not rows:
         return ()
     axis = next((position for position, key in enumerate(made.by) if key in PERIODS), 0)
     layer_keys = tuple(key for position, key in enumerate(made.by) if position != axis)
-    names, places = _places(made, request, axis)
+    names, places = _places(rows, made.by[axis], request, axis)
     layers = sorted({row.key[:axis] + row.key[axis + 1 :] for row in made.rows})
     core_h = {layer: [0.0] * len(names) for layer in layers}
-    staged_gib = {"staged in": [0.0] * len(names), "staged out": [0.0] * len(names)}
     for row in made.rows:
-        position = names.index(row.key[axis])
-        core_h[row.key[:axis] + row.key[axis + 1 :]][position] += row.slots_wall_ms / _MS_IN_HOUR
-        staged_gib["staged in"][position] += row.stage_in_bytes / _GIB
-        staged_gib["staged out"][position] += row.stage_out_bytes / _GIB
+        core_h[row.key[:axis] + row.key[axis + 1 :]][names.index(row.key[axis])] += row.slots_wall_ms / _MS_IN_HOUR
+    earlier = () if before is None else _by_name(before, names, axis)
+    label_before = "a year before" if request.compare == "year" else "the period before"
     plots = [
         Plot(
             title=f"Core hours by {keys_text(made.by)}", style="bar", unit="core h", by=keys_text(layer_keys),
             stacked=bool(layer_keys), names_add_up=True, **places,
-            series=tuple(
-                Series((layer[0] or UNKNOWN_NAME) if layer else "core hours", tuple(values))
-                for layer, values in core_h.items()
+            series=(
+                *(
+                    Series((layer[0] or UNKNOWN_NAME) if layer else "core hours", tuple(values))
+                    for layer, values in core_h.items()
+                ),
+                *([Series(label_before, tuple(one.core_h for one in earlier), before=True)] if earlier else []),
             ),
         )
     ]  # fmt: skip
     if made.all.staged:
-        series = tuple(Series(label, tuple(values)) for label, values in staged_gib.items())
+        now = _by_name(made, names, axis)
+        series = [Series("staged in", tuple(one.in_gib for one in now))]
+        series.append(Series("staged out", tuple(one.out_gib for one in now)))
+        if earlier:
+            both = tuple(known_sum((one.in_gib, one.out_gib)) for one in earlier)
+            series.append(Series(label_before, both, before=True))
         title = f"Staged volumes by {keys_text(made.by[axis : axis + 1])}"
         plots.append(
-            Plot(title=title, style="bar", unit="GiB", stacked=True, names_add_up=True, **places, series=series)
+            Plot(title=title, style="bar", unit="GiB", stacked=True, names_add_up=True, **places, series=tuple(series))
         )
     return tuple(plots)
 
 
-def _places(made: Totals, request: ReportRequest, axis: int) -> tuple[list[str], dict[str, Any]]:
+class _NamedUse(NamedTuple):
+    """What pictures show of a value of the key of the x axis; None: unknown for all of its runs."""
+
+    core_h: float
+    in_gib: float | None
+    out_gib: float | None
+
+
+def _by_name(made: Totals, names: Sequence[str], axis: int) -> list[_NamedUse]:
+    """The usage of each value of a key."""
+    rows = {name: list[Total]() for name in names}
+    for row in made.rows:
+        rows[row.key[axis]].append(row)
+    return [
+        _NamedUse(
+            sum(row.slots_wall_ms / _MS_IN_HOUR for row in some),
+            *(
+                sum(getattr(row, name) for row in some) / _GIB if not some or any(row.staged for row in some) else None
+                for name in _STAGED
+            ),
+        )
+        for some in rows.values()
+    ]
+
+
+def _places(rows: Iterable[Total], key: str, request: ReportRequest, axis: int) -> tuple[list[str], dict[str, Any]]:
     """The values of the key of the x axis, and what plots say of that axis."""
-    key = made.by[axis]
     if key in PERIODS:
         cut = periods(request.start, request.stop, key, zone_of(request.timezone))
         return [one.name for one in cut], period_axis(cut)
-    names = sorted({row.key[axis] for row in made.rows})
+    names = sorted({row.key[axis] for row in rows})
     return names, {"x": tuple(name or UNKNOWN_NAME for name in names)}

@@ -29,14 +29,15 @@ def test_data_over_time() -> None:
         "end": START + 3 * 3600,
         "names": ["2026-11-01 00:00", "2026-11-01 01:00", "2026-11-01 02:00"],
         "top": 0.0,
+        "outlined": False,
         "partial": [],
         "known_until": None,
         "unit": "u",
         "by": "",
         "stacked": True,
         "series": [
-            {"label": "s0", "colour": "--c0", "values": [0.0, 5.0, None]},
-            {"label": "s1", "colour": "--c1", "values": [1.0, 1.0, 1.0]},
+            {"label": "s0", "colour": "--c0", "before": False, "values": [0.0, 5.0, None]},
+            {"label": "s1", "colour": "--c1", "before": False, "values": [1.0, 1.0, 1.0]},
         ],
     }
     assert made.summary.startswith("T. s0 from 0 to 5.00")
@@ -54,7 +55,7 @@ def test_names_are_the_largest_first_with_their_sums() -> None:
     both = (Series("s", (1.0, 4.0)), Series("t", (1.0, 0.0)))
     named = Plot(title="T", style="bar", x=("a", "b"), unit="u", stacked=True, series=both)
     drawn = json.loads(chart_of(named, 0).data)
-    assert (drawn["names"], drawn["totals"]) == (["b", "a"], ["4", "2"])
+    assert (drawn["names"], drawn["amounts"]) == (["b", "a"], ["4", "2"])
     many = msgspec.structs.replace(named, x=tuple(map(str, range(100))), series=(Series("s", (1.0,) * 100),))
     assert (len(json.loads(chart_of(many, 0).data)["names"]), chart_of(many, 0).left_out) == (20, 80)
 

@@ -140,7 +140,7 @@ def test_what_is_chosen_is_shown() -> None:
 
 def test_stacked_series_reach_their_sum() -> None:
     plot = over_time(50, 3, stacked=True)
-    assert highest_of(plot, stacked=True) == pytest.approx(max(map(sum, zip(*(one.values for one in plot.series)))))  # noqa: B905
+    assert highest_of(plot) == pytest.approx(max(map(sum, zip(*(one.values for one in plot.series)))))  # noqa: B905
     for style in ("line", "bar"):
         found = pixels(draw(plot, START, Look(style=style), "png"))[2]
         assert {rgb(colour) for colour in COLOURS[:3]} <= found
@@ -151,7 +151,7 @@ def test_too_many_layers_are_summed_up() -> None:
     few = folded(plot)
     assert len(few.series) == MOST_SERIES + 1
     assert few.series[-1].label == "others (23)"
-    assert highest_of(few, stacked=True) == pytest.approx(highest_of(plot, stacked=True))
+    assert highest_of(few) == pytest.approx(highest_of(plot))
     weights = sorted((sum(one.values) for one in plot.series), reverse=True)  # type: ignore[arg-type]
     assert [sum(one.values) for one in few.series[:-1]] == weights[:MOST_SERIES], "the largest first"  # type: ignore[arg-type]
     assert folded(over_time(10, 30, stacked=True)) == over_time(10, 30, stacked=True), "measures all stay"
@@ -371,7 +371,8 @@ def test_the_future_is_not_drawn_and_incomplete_bins_are_marked() -> None:
         over_time(30), x=tuple(START + DAY_S * day for day in range(30)), step_s=DAY_S
     )  # fmt: skip
     plot = limited(days, stop, now, known)
-    assert (len(plot.x), plot.partial, end_of(plot, stop)) == (24, (21, 22, 23), START + 24 * DAY_S)
+    assert (len(plot.x), plot.partial, end_of(plot, stop)) == (24, (21, 22, 23), now), "the last bin ends now"
+    assert edges_of(plot, stop)[-1] == now
     assert [len(one.values) for one in plot.series] == [24]
     svg = draw(plot, stop, Look(note="SITE", timezone="Europe/Oslo"), "svg", start=START)
     assert "SITE; hatched: incomplete; jobs were collected up to 2026-11-22 06:30" in texts(svg)
@@ -401,6 +402,61 @@ def test_months_are_bars_and_those_that_are_cut_are_marked() -> None:
     weeks = Plot(title="T", style="line", series=(), **period_axis(periods(start, stop, "week", zone_of("UTC"))))
     assert limited(weeks, stop, stop, None).style == "line"
     assert {"Oct", "2026", "Nov", "Dec"} <= set(texts(draw(made, stop, Look(), "svg")))
+    whole = Plot(title="T", style="line", series=(Series("cores", (1.0,)),), x=(start,), labels=("all",))
+    assert edges_of(limited(whole, stop, stop - 40 * DAY_S, None), stop) == (start, stop - 40 * DAY_S)
+
+
+@pytest.mark.parametrize("style", ["line", "bar"])
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("bins", [4, 400])
+def test_unknown_is_a_gap_and_never_zero(bins: int, stacked: bool, style: Style) -> None:
+    """Of every fourth bin nothing is known, of the one after it one of the two series."""
+    first = tuple(None if at % 4 in {1, 2} else 3.0 for at in range(bins))
+    second = tuple(None if at % 4 == 1 else 3.0 for at in range(bins))
+    plot = msgspec.structs.replace(
+        over_time(bins, stacked=stacked), series=(Series("measured", first), Series("modelled", second))
+    )
+    zeros = tuple(
+        msgspec.structs.replace(one, values=tuple(value or 0.0 for value in one.values)) for one in plot.series
+    )
+    made, drawn_as_zero = (
+        draw(one, START + bins * 3600, Look(style=style), "svg")
+        for one in (plot, msgspec.structs.replace(plot, series=zeros))
+    )
+    assert made != drawn_as_zero
+    assert ("? or a gap: unknown" in texts(made), "? or a gap: unknown" in texts(drawn_as_zero)) == (True, False)
+    assert texts(made).count("?") == ((2 if stacked else 3) if (bins, style) == (4, "bar") else 0), (
+        "where there is room"
+    )
+
+
+def test_a_name_of_which_nothing_is_known_says_so() -> None:
+    values = (Series("measured", (2.0, None, None)), Series("modelled", (1.5, 0.0, None)))
+    plot = Plot(title="T", style="bar", x=("a", "b", "c"), unit="kWh", stacked=True, names_add_up=True, series=values)
+    assert {"3.50", "0", "unknown"} <= set(texts(draw(plot, START, Look(), "svg")))
+    assert json.loads(chart_of(plot, START).data)["amounts"] == ["3.50", "0", "unknown"]
+    many = msgspec.structs.replace(many_names(40, names_add_up=True), series=(Series("s", (1.0,) * 20 + (None,) * 20),))
+    assert named_first(many).series[0].values[-1] is None
+
+
+def test_the_period_before_is_beside_the_present_one() -> None:
+    series = (
+        Series("long", (2.0, 1.0)),
+        Series("short", (1.0, 1.0)),
+        Series("the period before", (9.0, 4.0), before=True),
+    )
+    plot = Plot(
+        title="T", style="bar", x=("a", "b"), unit="h", by="queue", stacked=True, names_add_up=True, series=series
+    )
+    assert highest_of(plot) == 9.0, "the period before is no layer of the present one"
+    svg = draw(plot, START, Look(), "svg")
+    assert {"long", "short", "the period before", "3", "2", "9", "4"} <= set(texts(svg))
+    assert b"<pattern" in svg
+    assert OTHERS in colours_of(svg)
+    assert json.loads(chart_of(plot, START).data)["amounts"] == ["3 / 9", "2 / 4"]
+    layers = tuple(Series(f"queue{place}", (1.0, 1.0)) for place in range(20))
+    few = folded(msgspec.structs.replace(plot, series=(*layers, series[-1])))
+    assert [few.series[-2].label, few.series[-1]] == ["others (13)", series[-1]]
 
 
 @pytest.mark.parametrize(

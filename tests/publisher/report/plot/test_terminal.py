@@ -103,6 +103,24 @@ def test_lines_have_gaps_and_points() -> None:
     assert lines(over_time(0))[-1] == "nothing to show"
 
 
+def test_unknown_is_a_mark_and_never_zero() -> None:
+    made = lines(
+        msgspec.structs.replace(over_time(4), series=(Series("a", (1.0, None, 2.0, 3.0)),)), look=Look(style="bar")
+    )
+    assert sum(line.count("?") for line in made) == 2
+    assert made[-1] == "? or a gap: unknown"
+    named = msgspec.structs.replace(over_names("a", "b"), series=(Series("s", (1.0, None)),))
+    assert lines(named)[4].split() == ["b", "unknown"]
+
+
+def test_the_period_before_has_a_bar_of_its_own() -> None:
+    series = (Series("s", (2.0, 1.0)), Series("t", (2.0, 1.0)), Series("before", (8.0, 0.0), before=True))
+    made = lines(msgspec.structs.replace(over_names("a", "b"), series=series))
+    assert [line.split()[-1] for line in made[3:7]] == ["4", "8", "2", "0"]
+    assert made[4].count("█") == pytest.approx(2 * (made[3].count("█") + made[3].count("▒")), abs=1)
+    assert made[-1] == "█ s   ▒ t"
+
+
 def test_a_heat_map_says_what_its_shades_are() -> None:
     made = lines(heat(3, 40))
     assert made[-1] == "occupation:   · 0   ░ to 25   ▒ to 50   ▓ to 75   █ to 100   blank: unknown"

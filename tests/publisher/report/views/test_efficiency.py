@@ -40,6 +40,8 @@ def test_what_jobs_held_is_that_of_totals(every_source: Publisher, tmp_path: Pat
 def test_unknown_is_empty_and_more_than_all_is_shown(every_source: Publisher) -> None:
     hosts = by_key(view(every_source, by=("host",)))
     assert (hosts[""]["cpu_efficiency"], hosts[""]["cpu_h"], hosts[""]["cpu_known"]) == (None, None, 0.0)
+    (plot,) = view(every_source, by=("host",)).plots
+    assert [one.values[plot.x.index("(unknown)")] for one in plot.series] == [None, None]
     dora = by_key(view(every_source, by=("user",)))["dora"]
     assert dora["cpu_efficiency"] == pytest.approx(20 / 3)
     assert dora["gpu_h"] == 0.05

@@ -39,6 +39,8 @@ watts_idle = 64
 watts_max = 500
 """
 
+_WITHOUT_POWER = '[energy]\n[[nodes]]\nname = "n[1-4]"\ncores = 32\n'
+
 
 def energy_site(folder: Path, jobs: list[dict[str, object]], more: str = POWER) -> Publisher:
     """Slurm jobs of one hour from midnight: `nodes`, `count`, `cores`, `gpus`, `joules`, `user`, `queue`."""
@@ -99,6 +101,15 @@ def test_measured_or_else_modelled_with_pue_once_and_idle_by_itself(tmp_path: Pa
         note = f"Idle nodes used {float(idle_mj) / 3.6e9:,.1f} kWh (without PUE) besides"
         assert any(line.startswith(note) for line in view(site).notes)
         assert not any("besides" in line for line in found.notes)
+
+
+def test_unknown_energy_is_no_bar_of_zero(tmp_path: Path) -> None:
+    with energy_site(tmp_path, [{"joules": 720_000}, {"user": "bob"}], _WITHOUT_POWER) as site:
+        (plot,) = view(site, by=("user",)).plots
+        assert plot.x == ("ada", "bob")
+        assert [one.values for one in plot.series] == [(0.2, None), (0.0, None)]
+        days = view(site, by=("day",), filters={"user": "bob"}, stop=NEXT + 86_400).plots[0]
+        assert days.series[0].values == (None, 0.0), "no job, no energy"
 
 
 @pytest.mark.parametrize(

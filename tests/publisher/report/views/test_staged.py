@@ -74,6 +74,10 @@ def test_what_is_shown_of_them(site: Publisher) -> None:
     mixed, without = totals(site, ("cluster",)), totals(site, ("user",), cluster="batch*")
     assert mixed.shown[-2:] == ("stage_in_bytes", "stage_out_bytes")
     assert [plot.title for plot in mixed.plots] == ["Core hours by cluster", "Staged volumes by cluster"]
+    staged = mixed.plots[1]
+    unknown = [name for name, value in zip(staged.x, staged.series[0].values, strict=True) if value is None]
+    assert unknown == [name for name, volume in columns(mixed, "cluster", "stage_in_bytes") if volume is None]
+    assert unknown
     assert any("staged volumes of" in note for note in mixed.notes)
     assert not {"stage_in_bytes", "stage_out_bytes"} & set(without.shown)
     assert len(without.plots) == 1

@@ -183,9 +183,20 @@ def test_another_interval_beside(tmp_path: Path) -> None:
     ]
     assert found.facts["compared_with"] == {"since": "2026-10-01T00:00:00Z", "until": "2026-11-01T00:00:00Z"}
     assert found.notes[0].startswith("Compared with 2026-10-01")
+    (plot,) = found.plots
+    assert (plot.x, plot.stacked) == (("ada", "bob", "eve"), False)
+    assert [(one.label, one.values, one.before) for one in plot.series] == [
+        ("core hours", (1.0, 4.0, 0.0), False), ("the period before", (0.5, 0.0, 2.0), True)
+    ]  # fmt: skip
     year = compared(site, "year", NOVEMBER, NOVEMBER + 30 * 86_400, by=("user",))
     assert year.facts["compared_with"] == {"since": "2025-11-01T00:00:00Z", "until": "2025-12-01T00:00:00Z"}
     assert any("no run is in the interval" in note for note in year.notes)
+    assert [one.label for one in year.plots[0].series] == ["core hours", "a year before"]
+    layered = compared(site, "previous", NOVEMBER, NOVEMBER + 30 * 86_400, by=("user", "queue")).plots[0]
+    assert layered.stacked
+    assert layered.series[-1] == plot.series[-1], "one bar of all layers"
+    lost = compared(site, "previous", NOVEMBER + 30 * 86_400, NOVEMBER + 61 * 86_400, by=("user",)).plots[0]
+    assert [one.values for one in lost.series] == [(1.0, 4.0)]
     days = compared(site, "previous", NOVEMBER + 86_400, NOVEMBER + 3 * 86_400)
     assert days.facts["compared_with"] == {"since": "2026-10-31T00:00:00Z", "until": "2026-11-02T00:00:00Z"}
     with pytest.raises(UsageError, match="--compare cannot be combined with groups by periods"):
