@@ -42,7 +42,7 @@ function overTime(box, chart) {
   const middles = names.map((_, at) => (edges[at] + edges[at + 1]) / 2);
   const whole = [edges[0], Math.max(chart.end, edges[names.length])];
   const hidden = new Set();
-  let range = whole, at = -1, plot = null;
+  let range = whole, at = -1, row = 0, plot = null; // the bin, and of heat maps the row, whose values are shown
 
   // The shown series; those that add up begin at the end of the one below. A bin without any known value is a gap.
   const layers = () => {
@@ -197,7 +197,8 @@ function overTime(box, chart) {
           let bin = names.length - 1;
           while (bin > 0 && edges[bin] > instant) bin -= 1;
           at = bin;
-          say(heat ? Math.max(0, Math.min(series.length - 1, Math.floor(one.posToVal(one.cursor.top, "y")))) : null);
+          if (heat) row = Math.max(0, Math.min(series.length - 1, Math.floor(one.posToVal(one.cursor.top, "y"))));
+          say();
         }],
         setSelect: [(one) => {
           if (one.select.width < 5) return;
@@ -210,16 +211,25 @@ function overTime(box, chart) {
     const data = heat ? [middles, middles.map(() => 0)] : [outlines ? edges : middles, ...shown.map(({ values }) => (outlines ? ended(values) : values))];
     plot = new uPlot(options, data, box);
     box.dataset.drawn = style === "outline" ? "bar" : style;
+    mark();
   };
 
   const short = (text) => (text.length > 24 ? `${text.slice(0, 11)}\u2026${text.slice(-12)}` : text);
 
-  const say = (row) => {
-    const texts = row === null
+  const say = () => {
+    const texts = !heat
       ? series.flatMap((one, place) => (hidden.has(place) ? [] : [`${one.label} ${numberText(one.values[at])}`]))
       : [`${series[row].label} ${numberText(series[row].values[at])}${series[row].values[at] === null ? "" : " %"}`];
     readout.textContent = `${names[at]}: ${texts.join(", ")}`;
     values.forEach((one, place) => { one.textContent = numberText(series[place].values[at]); });
+  };
+
+  // Put the cursor on the bin whose values are shown.
+  const mark = () => {
+    if (at < 0) return;
+    const seen = middles[at] >= range[0] && middles[at] <= range[1];
+    const top = heat ? plot.valToPos(row + 0.5, "y") : plot.bbox.height / devicePixelRatio / 2;
+    plot.setCursor({ left: seen ? plot.valToPos(middles[at], "x") : -10, top });
   };
 
   // --- zoom
@@ -232,7 +242,10 @@ function overTime(box, chart) {
     const least = (whole[1] - whole[0]) / 10_000;
     if (to - from < least) return;
     range = [Math.max(whole[0], from), Math.min(whole[1], to)];
-    plot.setScale("x", { min: range[0], max: range[1] });
+    const shown = [at, row];
+    plot.batch(() => plot.setScale("x", { min: range[0], max: range[1] })); // at once, for the cursor
+    [at, row] = shown; // another bin is at the old place of the cursor
+    mark();
     const zoomed = range[0] > whole[0] || range[1] < whole[1];
     whole_button.disabled = wider.disabled = !zoomed;
     const form = document.getElementById("ask");
@@ -287,11 +300,25 @@ function overTime(box, chart) {
   }
   readout.before(tools);
 
+  // --- keys. A screen reader passes them on to an application, not to an image.
+  box.setAttribute("role", "application");
+  box.setAttribute("aria-roledescription", "plot");
+  box.setAttribute("aria-keyshortcuts", `ArrowLeft ArrowRight ${heat ? "ArrowUp ArrowDown " : ""}PageUp PageDown Home End + - Escape`);
+  const go = (bin) => {
+    at = Math.max(0, Math.min(names.length - 1, bin));
+    const width = range[1] - range[0];
+    const from = Math.max(whole[0], Math.min(whole[1] - width, middles[at] - width / 2));
+    if (middles[at] < range[0] || middles[at] > range[1]) zoom(from, from + width);
+    else mark();
+  };
   box.addEventListener("keydown", (event) => {
     const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -names.length, End: names.length };
-    if (event.key in steps) {
-      at = Math.max(0, Math.min(names.length - 1, at + steps[event.key]));
-      plot.setCursor({ left: plot.valToPos(middles[at], "x"), top: plot.bbox.height / devicePixelRatio / 2 });
+    const rows = heat ? { ArrowUp: -1, ArrowDown: 1 } : {};
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    if (event.key in steps) go(at + steps[event.key]);
+    else if (event.key in rows) {
+      row = Math.max(0, Math.min(series.length - 1, row + rows[event.key]));
+      go(Math.max(0, at));
     } else if (event.key === "+" || event.key === "-") scale(event.key === "+" ? 0.5 : 2);
     else if (event.key === "Escape") zoom(...whole);
     else return;

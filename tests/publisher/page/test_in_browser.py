@@ -305,7 +305,7 @@ def test_to_a_screen_reader(browser: Browser, page: str) -> None:
             if role in {"textbox", "combobox", "spinbutton", "checkbox", "radio", "button", "link"} and not name
         ]
         assert unnamed == []
-        (chart,) = [name for role, name in reported if role in {"image", "img"} and name.startswith("Running jobs")]
+        (chart,) = [name for role, name in reported if role == "application" and name.startswith("Running jobs")]
         assert "slow.q from " in chart
         assert "The table below has every value" in chart
 

@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 import msgspec
+import pytest
 from PIL import Image
 
 from publisher.page.html import Choice, report_file
@@ -32,10 +33,14 @@ def over_months(*series: Series, stacked: bool = False, **facts: str) -> Plot:
 
 def over_hours(count: int, *series: str) -> Plot:
     made = tuple(
-        Series(name, tuple(float(100 * place + at) for at in range(count))) for place, name in enumerate(series)
+        Series(name, tuple(float(100 * place + at) for at in range(count)))
+        for place, name in zip(reversed(range(len(series))), series, strict=True)
     )
     starts = tuple(START + 3600 * at for at in range(count))
-    return Plot(title="Running jobs", style="line", x=starts, step_s=3600, unit="jobs", by="queue", series=made)
+    end = START + 3600 * count
+    return Plot(
+        title="Running jobs", style="line", x=starts, step_s=3600, end=end, unit="jobs", by="queue", series=made
+    )  # fmt: skip
 
 
 @contextmanager
@@ -101,3 +106,94 @@ def test_the_period_before_is_hatched_beside_the_present_one(browser: Browser, t
             "3 / 2", "unknown / 1",
         ]  # fmt: skip
         assert "the period before" in tab.text(".legend")
+
+
+def bin_shown(tab: Tab) -> int:
+    """The bin of hours whose values are shown."""
+    names = [f"2026-01-{1 + at // 24:02} {at % 24:02}:00" for at in range(300)]
+    return names.index(tab.text(".readout").partition(": ")[0])
+
+
+def test_keys_move_from_bin_to_bin(browser: Browser, tmp_path: Path) -> None:
+    keys = (
+        ("ArrowRight", 0), ("ArrowRight", 1), ("ArrowLeft", 0), ("ArrowLeft", 0), ("PageDown", 10), ("PageDown", 20),
+        ("PageUp", 10), ("End", 29), ("PageDown", 29), ("ArrowLeft", 28), ("Home", 0),
+    )  # fmt: skip
+    with opened(browser, tmp_path, over_hours(30, "long", "short")) as tab:
+        tab.value("document.querySelector('.plot').focus()")
+        for key, expected in keys:
+            tab.key(key)
+            assert bin_shown(tab) == expected, key
+            values = f"long {100 + expected}, short {expected}"
+            assert tab.text(".readout").endswith(values)
+            assert tab.value("[...document.querySelectorAll('.series .value')].map(one => one.textContent)") == [
+                str(100 + expected), str(expected),
+            ]  # fmt: skip
+
+
+def test_keys_zoom_and_the_bin_that_is_shown_stays_in_sight(browser: Browser, tmp_path: Path) -> None:
+    share = (
+        "(() => { const over = document.querySelector('.u-over').getBoundingClientRect();"
+        "return (document.querySelector('.u-cursor-x').getBoundingClientRect().left - over.left) / over.width; })()"
+    )
+    whole = "document.querySelector('.tools button:nth-child(3)').disabled"
+    with opened(browser, tmp_path, over_hours(100, "long")) as tab:
+        tab.value("document.querySelector('.plot').focus()")
+        tab.key("Home")
+        assert tab.value(share) == pytest.approx(0.005, abs=0.005)
+        for _ in range(3):
+            tab.key("+", text="+")
+        assert not tab.value(whole)
+        assert tab.value(share) == pytest.approx(0.22, abs=0.02), "two hours are seen"
+        tab.key("End")
+        assert bin_shown(tab) == 99
+        assert 0.7 < tab.value(share) < 1
+        tab.key("-", text="-")
+        assert not tab.value(whole)
+        tab.key("Escape")
+        assert tab.value(whole)
+        assert bin_shown(tab) == 99
+        assert tab.value(share) == pytest.approx(0.995, abs=0.005)
+
+
+def test_series_are_chosen_by_keyboard(browser: Browser, tmp_path: Path) -> None:
+    """The values that are shown are at once those of the series that are left; the focus is seen, and stays."""
+    series = "document.activeElement.matches('.series:focus-visible')"
+    focused = f"{series} && getComputedStyle(document.activeElement).outlineStyle"
+    with opened(browser, tmp_path, over_hours(30, "long", "short")) as tab:
+        tab.value("document.querySelector('.plot').focus()")
+        tab.key("End")
+        assert tab.value("getComputedStyle(document.querySelector('.plot')).outlineStyle") == "solid"
+        tab.key("Tab")
+        assert tab.value(focused) == "solid"
+        tab.key(" ", text=" ")
+        assert tab.value("document.activeElement.ariaPressed") == "false"
+        assert tab.text(".readout") == "2026-01-02 05:00: short 29"
+        tab.enter(loads=False)
+        assert tab.value("document.activeElement.ariaPressed") == "true"
+        assert tab.text(".readout") == "2026-01-02 05:00: long 129, short 29"
+        assert tab.value(focused) == "solid"
+
+
+def test_keys_move_from_row_to_row_of_a_heat_map(browser: Browser, tmp_path: Path) -> None:
+    rows = tuple(Series(f"n{node}", tuple(float(10 * node + at) for at in range(12))) for node in range(3))
+    plot = Plot(title="Nodes", style="heat", unit="%", by="node", series=rows, **period_axis(MONTHS))
+    keys = (
+        ("ArrowDown", "2026-01: n1 10 %"), ("ArrowRight", "2026-02: n1 11 %"), ("ArrowDown", "2026-02: n2 21 %"),
+        ("ArrowDown", "2026-02: n2 21 %"), ("ArrowUp", "2026-02: n1 11 %"), ("End", "2026-12: n1 21 %"),
+    )  # fmt: skip
+    with opened(browser, tmp_path, plot) as tab:
+        tab.value("document.querySelector('.plot').focus()")
+        for key, text in keys:
+            tab.key(key)
+            assert tab.text(".readout") == text, key
+
+
+def test_a_screen_reader_gets_the_value_under_the_cursor(browser: Browser, tmp_path: Path) -> None:
+    with opened(browser, tmp_path, over_hours(3, "long")) as tab:
+        tab.value("document.querySelector('.plot').focus()")
+        tab.key("ArrowRight")
+        readout = "document.querySelector('.readout')"
+        assert tab.value(f"[{readout}.ariaLive, {readout}.textContent]") == ["polite", "2026-01-01 00:00: long 0"]
+        assert ("status", "") in tab.roles()
+        assert any(role == "application" and name.startswith("Running jobs. long from 0") for role, name in tab.roles())
