@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -81,18 +80,17 @@ def _work_json(work: SourceWork | TargetWork) -> dict[str, Any]:
 
 
 def _list(runs: list[ProgramRun]) -> None:
-    from publisher.status.run_summary import summary_of  # noqa: PLC0415
+    from publisher.status.run_summary import LISTED, summary_of  # noqa: PLC0415
 
-    numbers = ("sent", "totals", "confirmed", "rejected", "held")
-    columns = ["run", "began", "took", "command", "new jobs", *numbers, "result"]
+    columns = ["run", "began", "took", "command", "new jobs", *LISTED, "result"]
     rows = [
         [
             each.run.id, iso(each.run.began_at), each.took, each.run.command, each.new,
-            *(each.total(name) for name in numbers), _result(each),
+            *(each.total(name) for name in LISTED), _result(each),
         ]
         for each in map(summary_of, runs)
     ]  # fmt: skip
-    show_table("Runs of the program", columns, rows, right={"run", "new jobs", *numbers})
+    show_table("Runs of the program", columns, rows, right={"run", "new jobs", *LISTED})
     if any(run.exit_code or any(summary_of(run).errors) for run in runs):
         data("`usage-publisher history RUN` shows one in full, with its errors")
 
@@ -111,18 +109,10 @@ def _show(run: ProgramRun) -> None:
         ["took", summary.took], ["result", _result(summary)],
     ]  # fmt: skip
     show_table(f"Run {run.id}", ["fact", "value"], facts)
-    if summary.sources:
-        _show_work("Collected", "source", summary.sources, ("new", "changed", "unreadable"))
-    if summary.targets:
-        _show_work(
-            "Delivered", "target", summary.targets, ("sent", "totals", "confirmed", "rejected", "held", "waiting")
-        )
+    for table in summary.tables:
+        rows = [[row.name, *row.cells, row.error] for row in table.rows]
+        show_table(table.title, [table.what, *table.numbers, "error"], rows, right={*table.numbers})
     if summary.problem:
         data(safe(f"Error: {summary.problem}"))
     for finding in summary.findings:
         data(safe(finding))
-
-
-def _show_work(title: str, what: str, done: Sequence[SourceWork | TargetWork], numbers: Sequence[str]) -> None:
-    rows = [[each.name, *(getattr(each, name) for name in numbers), each.error] for each in done]
-    show_table(title, [what, *numbers, "error"], rows, right=set(numbers))

@@ -39,7 +39,7 @@ QUERY_NAMES: Final = frozenset(
     }
 )
 """The names that a query may have."""
-_PATH: Final = re.compile(r"/[a-z]*")
+_PATH: Final = re.compile(r"/[a-z]*|/history/[0-9]{1,18}")
 _MOST_LETTERS: Final = 2_000
 
 
@@ -63,8 +63,8 @@ def login_for(path: str, query: str) -> str:
 def return_address(text: str) -> str | None:
     """Path and query of a page of this server, from text that anybody may have written; None for any other address.
 
-    The path has lower-case letters only, so that no scheme, host, or second slash fits in. Of the query only the known
-    names are kept, so that a token in an address is not handed on.
+    The path has lower-case letters only or is that of a run, so that no scheme or host fits in. Of the query only the
+    known names are kept, so that a token in an address is not handed on.
     """
     if len(text) > _MOST_LETTERS or not text.isascii() or not text.isprintable():  # `urlsplit` drops tabs
         return None

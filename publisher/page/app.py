@@ -32,7 +32,7 @@ from publisher.page.addresses import (
     return_address,
 )
 from publisher.page.auth import EVERYBODY, ROLES, STATUS, People, Person, Sessions
-from publisher.page.history import MOST_RUNS, history_page
+from publisher.page.history import MOST_RUNS, history_page, run_page
 from publisher.page.html import markup
 from publisher.page.middleware import SecurityMiddleware
 from publisher.page.overview import (
@@ -77,6 +77,8 @@ class PageContent(msgspec.Struct, frozen=True, kw_only=True):
     history: Callable[[int], list[ProgramRun]]
     """The newest runs of the program, at most so many."""
     count_history: Callable[[], int]
+    program_run: Callable[[int], ProgramRun | None]
+    """The run of the program with this number."""
     record_log_in: Callable[[Person, str], None]
     """Record who logged in, and from which address."""
     say: Callable[[str], None]
@@ -94,6 +96,7 @@ def application(site: PageContent, names: tuple[str, ...]) -> SecurityMiddleware
         Route(OVERVIEW, pages.overview),
         Route("/records", pages.records),
         Route("/history", pages.history),
+        Route("/history/{run_id:int}", pages.run),
         Route(JOBS, pages.jobs),
         Route("/help", pages.help),
         Route(LOGIN, pages.login_form, methods=["GET"]),
@@ -228,6 +231,19 @@ class _PageHandlers:
         def make(person: Person) -> Response:
             runs, total = self._site.history(MOST_RUNS), self._site.count_history()
             return _page(history_page(runs, total, self._around(person, "history")))
+
+        return await self._shown(request, make, STATUS)
+
+    async def run(self, request: Request) -> Response:
+        """One run of the program."""
+        run_id: int = request.path_params["run_id"]
+
+        def make(person: Person) -> Response:
+            run, around = self._site.program_run(run_id), self._around(person, "history")
+            if run is None:
+                context = {"title": "Runs of the program", "problem": f"Run {run_id} is not in the history."}
+                return _page(markup("message.html", {**context, **around}), 404)
+            return _page(run_page(run, around))
 
         return await self._shown(request, make, STATUS)
 

@@ -176,6 +176,7 @@ def _site(
         listed=publisher.listed,
         history=publisher.history.newest,
         count_history=publisher.history.count,
+        program_run=publisher.history.of_id,
         record_log_in=record_log_in,
         say=say,
         people=people,

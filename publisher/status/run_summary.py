@@ -25,6 +25,10 @@ _EXIT_TEXTS: Final[Mapping[int, str]] = {
 
 
 _MOST_DAMAGE: Final = 20
+LISTED: Final = ("sent", "totals", "confirmed", "rejected", "held")
+"""The numbers of a run in lists, of all targets."""
+_COLLECTED: Final = ("new", "changed", "unreadable")
+_DELIVERED: Final = (*LISTED, "waiting")
 
 
 class SourceWork(msgspec.Struct, frozen=True):
@@ -48,6 +52,23 @@ class TargetWork(msgspec.Struct, frozen=True):
     rejected: int
     held: int
     waiting: int
+    error: str | None
+
+
+class WorkTable(msgspec.Struct, frozen=True):
+    """What a run did by source or by target (`what`): a row for each, with its `numbers` in their order."""
+
+    title: str
+    what: str
+    numbers: tuple[str, ...]
+    rows: list[WorkRow]
+
+
+class WorkRow(msgspec.Struct, frozen=True):
+    """A source or target; None: unknown."""
+
+    name: str
+    cells: tuple[int | None, ...]
     error: str | None
 
 
@@ -95,6 +116,20 @@ class RunSummary(msgspec.Struct, frozen=True):
         works = [(each.name, each.error) for each in self.sources] + [(each.name, each.error) for each in self.targets]
         yield from (f"{name}: {error}" for name, error in works if error)
         yield from self.findings
+
+    @property
+    def tables(self) -> list[WorkTable]:
+        """What it did by source, then by target; nothing where it did nothing."""
+        parts: Sequence[tuple[str, str, tuple[str, ...], Sequence[SourceWork | TargetWork]]] = (
+            ("Collected", "source", _COLLECTED, self.sources), ("Delivered", "target", _DELIVERED, self.targets)
+        )  # fmt: skip
+        return [
+            WorkTable(
+                title, what, numbers,
+                [WorkRow(one.name, tuple(getattr(one, name) for name in numbers), one.error) for one in works],
+            )
+            for title, what, numbers, works in parts if works
+        ]  # fmt: skip
 
     def total(self, name: str) -> int | None:
         """A number of `TargetWork`, of all targets; None: unknown."""

@@ -197,8 +197,8 @@ class TextPlot:
             for place in reversed(range(len(sums))):  # the lower layers are drawn over the upper ones
                 marker = self._layer(place)
                 plotext.bar(middles, sums[place], marker=marker, color=self._colour(plot, place), width=_WIDE)
-            for at, values in enumerate(zip(*columns, strict=True)):
-                if None in values:
+            for at, of_bin in enumerate(zip(*columns, strict=True)):
+                if None in of_bin:
                     plotext.text("?", middles[at], sums[-1][at])
         plotext.xlim(edges[0], end_of(plot, stop))
         plotext.ylim(0, amounts[-1])

@@ -48,7 +48,8 @@ class PageClient:
             name=publisher.config.site.name, reports=lambda: reports, status=publisher.status,
             jobs=lambda: JobPages(publisher, context),
             listed=publisher.listed, history=publisher.history.newest,
-            count_history=publisher.history.count, record_log_in=self._came_in, say=self.said.append, people=people,
+            count_history=publisher.history.count, program_run=publisher.history.of_id,
+            record_log_in=self._came_in, say=self.said.append, people=people,
             sessions=Sessions(3600, lambda: self.now),
         )  # fmt: skip
         self.app = application(self.site, names)

@@ -61,6 +61,8 @@ PAGES = {
     "no-job": "/job",
     "wrong": "/totals?days=x",
     "help": "/help",
+    "history": "/history",
+    "run": "/history/1",
 }
 _CUT_OFF = """
 document.querySelectorAll('details').forEach(one => { one.open = true; });

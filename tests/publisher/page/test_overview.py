@@ -201,6 +201,38 @@ def test_the_runs_of_the_program_are_shown_with_their_errors(guarded: PageClient
     ):
         assert text in shown
     assert guarded.ask("/history", headers=as_("alice")).status_code == 403
+    assert '<a href="/history/7">7</a>' in shown
+    lines = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", shown))
+    assert "Source ce1: new 5, changed 1 " in lines
+    assert "Target files: sent 4 " in lines
+
+
+def test_one_run_is_shown_in_full(guarded: PageClient) -> None:
+    run = ProgramRun(7, "reconcile", "<host>", DAY, DAY + 90, 1, {
+        "sources": {"ce1": {"new": 5, "error": "<b>gone</b>"}}, "error": "disk full", "problems": ["the <i>meter</i>"],
+        "targets": {"files": {"accepted": 4, "held": 2}}, "reconciled": {"files": {"confirmed": 3}},
+    })  # fmt: skip
+    known = {7: run}
+    guarded.app = application(msgspec.structs.replace(guarded.site, program_run=known.get), ())
+    shown = guarded.ask("/history/7", headers=as_("boss")).text
+    for text in (
+        "Run 7 of the program", "&lt;host&gt;", "reconcile", "1 min 30 s", "something waits, or failed (exit code 1)",
+        "disk full", "the &lt;i&gt;meter&lt;/i&gt;", "&lt;b&gt;gone&lt;/b&gt;",
+        'data-label="new">5<', 'data-label="sent">4<', 'data-label="confirmed">3<', 'data-label="held">2<',
+    ):  # fmt: skip
+        assert text in shown, text
+    missing = guarded.ask("/history/8", headers=as_("boss"))
+    assert (missing.status_code, "Run 8 is not in the history" in missing.text) == (404, True)
+    assert guarded.ask("/history/x", headers=as_("boss")).status_code == 404
+    assert guarded.ask("/history/7", headers=as_("alice")).status_code == 403
+    without = guarded.ask("/history/7")
+    assert without.headers["location"].endswith("next=%2Fhistory%2F7")
+
+
+def test_the_overview_leads_to_the_last_run(publisher: Publisher) -> None:
+    page = PageClient(publisher)
+    (path,) = re.findall(r'Last run: <a href="(/history/\d+)">', page.ask("/").text)
+    assert f"Run {path.rpartition('/')[2]} of the program" in page.ask(path).text
 
 
 def test_the_last_run_has_its_exit_code(publisher: Publisher) -> None:
@@ -281,6 +313,7 @@ def test_a_log_in_never_leads_elsewhere(guarded: PageClient, elsewhere: str) -> 
 def test_only_known_values_are_kept_of_an_address() -> None:
     assert return_address("/totals?by=vo&token=secret#x") == "/totals?by=vo"
     assert return_address("/") == "/"
+    assert return_address("/history/12") == "/history/12"
 
 
 # --- the menu
