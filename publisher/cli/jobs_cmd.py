@@ -154,12 +154,12 @@ def _in_full(found: FoundJobs, name: str, *, selected: bool) -> None:
 
 def show_run(known: KnownRun) -> None:
     """Show one run in full: every fact as read, then where it was delivered."""
-    from publisher.status.jobs import fact_lines, facts  # noqa: PLC0415
+    from publisher.status.jobs import fact_rows  # noqa: PLC0415
 
     data(f"Run {safe(known.run.record_id)}  (source {safe(known.run.source)}, stored {iso(known.run.stored_at)})")
-    for name, value in facts(known.run).items():
-        for number, line in enumerate(fact_lines(value)):
-            data(f"  {'' if number else name:<22} {safe(line)}")
+    for name, lines in fact_rows(known.run.job):
+        for number, line in enumerate(lines):
+            data(f"  {'' if number else safe(name):<22} {safe(line)}")
     if not known.whereabouts and not known.not_selected:
         data("  not for any target")
     for place in known.whereabouts:
@@ -185,7 +185,7 @@ def run_json(known: KnownRun) -> dict[str, Any]:
         "record_id": known.run.record_id,
         "source": known.run.source,
         "stored_at": iso(known.run.stored_at),
-        "facts": facts(known.run),
+        "facts": facts(known.run.job),
         "targets": {
             place.target: {
                 "state": place.state.word,

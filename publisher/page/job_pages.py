@@ -26,7 +26,7 @@ from publisher.reason import sentence
 from publisher.report.job_runs import found_jobs
 from publisher.report.plot.style import interval_text
 from publisher.report.runs import ReportContext
-from publisher.status.jobs import KnownRun, Whereabouts, fact_lines, facts
+from publisher.status.jobs import KnownRun, Whereabouts, fact_rows
 from publisher.store.schema import State
 from publisher.store.stored_run import StoredRun
 from publisher.text import counted, duration_text, safe
@@ -112,7 +112,7 @@ class JobPages:
     def _one(self, known: KnownRun, *, with_places: bool) -> dict[str, Any]:
         run = known.run
         events = run.job.events
-        lines = [(name, safe(line)) for name, value in facts(run).items() for line in fact_lines(value)]
+        lines = [(safe(name), safe(line)) for name, parts in fact_rows(run.job) for line in parts]
         return {
             "record_id": safe(run.record_id), "source": safe(run.source), "stored_at": run.stored_at,
             "headline": _headline(self._enriched(run)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -66,14 +66,37 @@ class KnownRun(msgspec.Struct, frozen=True):
 _INSTANTS: Final = frozenset({"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"})
 
 
-def facts(run: StoredRun) -> dict[str, Any]:
-    """Every fact of a run that its source has; instants in ISO 8601."""
+class Fact(NamedTuple):
+    """A fact of a run for people; of one with several parts, such as its hosts, a line for each."""
+
+    name: str
+    lines: tuple[str, ...]
+
+
+def fact_rows(job: Job) -> Iterator[Fact]:
+    """The facts of a run as every view of it shows them, without its record id; each event is one of them."""
+    for name, value in facts(job).items():
+        if name == "events":
+            yield from (Fact(f"event {event['event']}", (str(event["at"]),)) for event in value)
+        elif name != "record_id":
+            yield Fact(name, tuple(map(phrase, value)) if isinstance(value, list | tuple) else (phrase(value),))
+
+
+def phrase(value: Any) -> str:
+    """A value as a text, and a part of several facts as the known ones of them."""
+    if not isinstance(value, dict):
+        return str(value)
+    return " ".join(f"{name}={part}" for name, part in value.items() if part is not None and part is not False)
+
+
+def facts(job: Job) -> dict[str, Any]:
+    """Every fact of a run that is known, as `--json` has it; instants in ISO 8601."""
     read: dict[str, Any] = {}
-    values: dict[str, Any] = msgspec.to_builtins(run.job.known())
-    events = run.job.events
+    values: dict[str, Any] = msgspec.to_builtins(job.known())
+    events = job.events
     for name, value in values.items():
         if name == "extras":
-            read.update({f"extras.{key}": item for key, item in value.items()})
+            read.update({f"extras.{key}": item for key, item in sorted(value.items())})
         elif events is not None and name == "events":
             read[name] = [{"at": iso(at), "event": kind} for at, kind in events.pairs()]
         elif name == "transfers":
@@ -85,17 +108,6 @@ def facts(run: StoredRun) -> dict[str, Any]:
 
 def _timed(part: dict[str, Any]) -> dict[str, Any]:
     return {name: iso(value) if name in _INSTANTS else value for name, value in part.items()}
-
-
-def fact_lines(value: Any) -> list[str]:
-    """A fact as people read it: one line, or one for each part."""
-    return [_phrase(part) for part in value] if isinstance(value, list | tuple) else [_phrase(value)]
-
-
-def _phrase(value: Any) -> str:
-    if isinstance(value, dict):
-        return "  ".join(f"{name} {part}" for name, part in value.items())
-    return str(value)
 
 
 class _Compared(msgspec.Struct, frozen=True):

@@ -46,9 +46,6 @@ from publisher.text import iso
 
 _MOST: Final = 1_000
 _BY_ID: Final = "-- The runs of an id are looked up in the store: this needs no SQL over columns.\n"
-_INSTANTS: Final = frozenset(
-    {"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"}
-)  # fmt: skip
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
@@ -66,7 +63,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     for run in found:
         job = enrichers.apply(run.source, run.job)
         rows.append((run.record_id, "source", run.source))
-        rows += [(run.record_id, field, value) for field, value in _facts(job)]
+        rows += [(run.record_id, field, ", ".join(lines)) for field, lines in jobs.fact_rows(job)]
     return _report(context, request, rows, len(found), sql)
 
 
@@ -144,7 +141,7 @@ def _facts_of_entry(values: Mapping[str, Any], ids: JobIds) -> Iterator[tuple[st
             yield name, ", ".join(words_of(name, values[name]))
     yield from _numbers_of(values)
     if values["placed"]:
-        yield "placed", ", ".join(map(_plain, hosts_of(values["placed"])))
+        yield "placed", ", ".join(map(jobs.phrase, msgspec.to_builtins(hosts_of(values["placed"]))))
     core_numbers = core_numbers_of(values[CORE_NUMBERS])
     if any(core_numbers):
         yield CORE_NUMBERS, ", ".join(core_numbers)
@@ -199,27 +196,3 @@ def _ids_matching(context: ReportContext, request: ReportRequest) -> tuple[list[
     with context.tables(request, columns=columns, start=request.start, stop=request.stop) as connection:
         matching = Matching(connection, request, "ended")
         return [run_id for (run_id,) in matching.rows(statement)], matching.text(statement)
-
-
-def _facts(job: Any) -> Iterator[tuple[str, str]]:
-    for field in job.__struct_fields__:
-        value = getattr(job, field)
-        if value is None or value is False or value in ((), {}) or field == "record_id":
-            continue
-        if field == "extras":
-            yield from ((f"extras.{name}", str(each)) for name, each in sorted(value.items()))
-        elif field in _INSTANTS:
-            yield field, iso(value) or ""
-        elif field == "events":
-            yield from ((f"event {kind}", iso(at) or "") for at, kind in value.pairs())
-        elif isinstance(value, tuple):
-            yield field, ", ".join(map(_plain, value))
-        else:
-            yield field, str(value)
-
-
-def _plain(value: Any) -> str:
-    if not isinstance(value, msgspec.Struct):
-        return str(value)
-    fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
-    return " ".join(f"{name}={each}" for name, each in fields if each is not None and each is not False)

@@ -13,6 +13,7 @@ from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
+from publisher.status.jobs import fact_rows
 from publisher.store import queries
 
 SINCE, UNTIL = 0, 1_796_083_200
@@ -76,6 +77,16 @@ def test_tasks_of_an_array_are_found_by_its_id(
     some = make("job", context, msgspec.structs.replace(request, filters=only))
     tasks = {run.record_id for run in jobs if run.job.array_task in {3, 5}}
     assert {row[0] for row in some.rows} == tasks
+
+
+def test_its_facts_are_those_of_the_other_views_of_a_job(every_source: Publisher) -> None:
+    request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": "DQS.1"})
+    found = make("job", ReportContext(every_source.store, every_source.config, UNTIL), request)
+    (known,) = every_source.job("DQS.1")
+    assert found.rows == (
+        (known.run.record_id, "source", "dqs"),
+        *((known.run.record_id, name, ", ".join(lines)) for name, lines in fact_rows(known.run.job)),
+    )
 
 
 @pytest.mark.parametrize("name", ["\udcff\udcfe", "*\udcff"])
