@@ -240,6 +240,10 @@ class CredentialError(PublisherError):
     exit_code = 4
 
 
+class KeyMismatchError(CredentialError):
+    """A private key is not that of the certificate."""
+
+
 class SigningError(CredentialError):
     """A message could not be signed or encrypted. It was not sent."""
 

@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from publisher.cli.output import say
-from publisher.cli.questions import ask, ask_path, benchmark_of, first_day_after
+from publisher.cli.questions import UNKNOWN, ask, ask_path, benchmark_of, first_day_after, path_of
 from publisher.cli.session import session
-from publisher.errors import ConfigError, PublisherError, StoreMissingError, UsageError
+from publisher.errors import (
+    ConfigError,
+    CredentialError,
+    KeyMismatchError,
+    PublisherError,
+    StoreMissingError,
+    UsageError,
+)
 from publisher.sqlite_file import open_read_only
 from publisher.store.file_owner import SERVICE_USER, name_of, owner_of
 from publisher.text import did_you_mean, unknown_name
@@ -26,8 +33,6 @@ if TYPE_CHECKING:
     from publisher.config.schema import Config
     from publisher.finding import Finding
 
-UNKNOWN: Final = "-"
-"""The answer that what is asked for is unknown, or that there is none."""
 _STORE: Final = Path("/var/lib/usage-publisher/store.db")
 _GOCDB_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,255}").fullmatch
 _NEVER: Final = "never"
@@ -308,7 +313,7 @@ class Answers:
         def accept(answer: str) -> None:
             if is_folder and is_url(answer):
                 raise UsageError(f"{answer!r} is a URL, and a target of kind {name} needs a folder")
-            table.update({"path": str(Path(answer).absolute())} if is_folder else {"url": answer})
+            table.update({"path": str(path_of(answer))} if is_folder else {"url": answer})
             self._config()
 
         ask("Folder to write to" if is_folder else "URL of the service (https://...)", "--url", given, accept)
@@ -355,11 +360,18 @@ class Answers:
                 return
 
         def ask() -> None:
+            chosen = ask_path(
+                "Certificate (PEM)", "--certificate", certificate, readable(GRID_SECURITY / "hostcert.pem")
+            )
             given = {
-                "certificate": ask_path(
-                    "Certificate (PEM)", "--certificate", certificate, readable(GRID_SECURITY / "hostcert.pem")
+                "certificate": chosen,
+                "key": ask_path(
+                    "Its key (PEM)",
+                    "--key",
+                    key,
+                    readable(GRID_SECURITY / "hostkey.pem"),
+                    check=lambda path: _require_own_key(chosen, path),
                 ),
-                "key": ask_path("Its key (PEM)", "--key", key, readable(GRID_SECURITY / "hostkey.pem")),
                 "ca_directory": ask_path(
                     "Folder of trusted authorities",
                     "--ca-directory",
@@ -398,7 +410,7 @@ class Answers:
         from publisher.config.store_url import is_url, store_url  # noqa: PLC0415
 
         def accept(answer: str) -> None:
-            url = store_url(answer, Path.cwd()) if is_url(answer) else f"sqlite:///{Path(answer).absolute()}"
+            url = store_url(answer, Path.cwd()) if is_url(answer) else f"sqlite:///{path_of(answer)}"
             self.tables["store"]["url"] = url
             self._config()
 
@@ -457,6 +469,19 @@ def _certificate(config: Config) -> Iterator[Finding]:
         yield from trust(config, int(time.time()))
     else:
         yield Finding("authorities", "red", f"{given.ca_directory} is not a folder of trusted authorities")
+
+
+def _require_own_key(certificate: Path, key: Path) -> None:
+    """Raises `UsageError` for the key of another certificate: nobody can use that anyway. What else is wrong with
+    either is reported when the authorities are known too."""
+    from publisher.security.credentials import load_credentials  # noqa: PLC0415
+
+    try:
+        load_credentials(certificate, key, now_s=time.time())
+    except KeyMismatchError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+    except CredentialError:
+        return
 
 
 def _token(config: Config) -> list[Finding]:

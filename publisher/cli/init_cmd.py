@@ -17,8 +17,9 @@ from typing import Annotated, Any
 import typer
 
 from publisher.cli import exit_code
-from publisher.cli.first_answers import UNKNOWN, Answers
+from publisher.cli.first_answers import Answers
 from publisher.cli.output import json_object, say
+from publisher.cli.questions import UNKNOWN
 from publisher.cli.session import session
 from publisher.errors import UsageError
 from publisher.store.file_owner import as_user

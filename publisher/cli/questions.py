@@ -15,6 +15,8 @@ from formats.calendar import Month
 from publisher.cli.output import say
 from publisher.errors import UsageError
 
+UNKNOWN: Final = "-"
+"""The answer that something is unknown, or that there is none."""
 _MONTH: Final = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])").fullmatch
 
 
@@ -58,10 +60,11 @@ def _answer(question: str, option: str, default: object) -> str:
 
 def ask_path(
     question: str, option: str, given: Path | str | None, default: Path | None, urls: list[str] | None = None,
-    programs: Collection[str] = (),
+    programs: Collection[str] = (), check: Callable[[Path], None] | None = None,
 ) -> Path:  # fmt: skip
     """A path, made absolute; of the name of one of these programs, that which a shell finds. One that is typed and does
-    not exist is asked for again unless it is confirmed. `urls`: a URL is accepted too, and appended."""
+    not exist is asked for again unless it is confirmed. `urls`: a URL is accepted too, and appended. `check` raises
+    `UsageError` for a path that cannot be the answer, of those that no option gives."""
     from publisher.config.store_url import is_url  # noqa: PLC0415
 
     chosen: list[Path] = []
@@ -71,18 +74,27 @@ def ask_path(
             urls.append(answer)
             chosen.append(Path(answer))
             return
-        path = Path(answer).expanduser().absolute()
+        path = path_of(answer)
         if answer in programs and not path.exists() and (program := shutil.which(answer)) is not None:
             path = Path(program)
         if given is None and sys.stdin.isatty() and not path.exists():
             say(f"  {path} does not exist")
             if not typer.confirm("  Use it anyway?", err=True):
                 return
+        if given is None and check is not None:
+            check(path)
         chosen.append(path)
 
     while not chosen:
         ask(question, option, given, accept, default)
     return chosen[0]
+
+
+def path_of(answer: str) -> Path:
+    """The absolute path of an answer. Raises `UsageError` for the answer that there is none."""
+    if answer == UNKNOWN:
+        raise UsageError(f"{answer!r} is not a path", hint="This answer is needed")
+    return Path(answer).expanduser().absolute()
 
 
 def first_day_after(month: str) -> str:

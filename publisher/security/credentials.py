@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID, PublicKeyAlgorithmOID
 
-from publisher.errors import CredentialError
+from publisher.errors import CredentialError, KeyMismatchError
 from publisher.security.distinguished_name import rfc2253_dn, slash_dn
 
 PrivateKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
@@ -91,7 +91,7 @@ def load_credentials(certificate_file: Path, key_file: Path, *, now_s: float) ->
         )
     key = load_key(key_file)
     if key.public_key() != certificate.public_key():
-        raise CredentialError(
+        raise KeyMismatchError(
             f"the key in {key_file} does not belong to the certificate in {certificate_file}",
             hint="Check that both were renewed together and that the certificate comes first in its file",
         )

@@ -112,10 +112,21 @@ def test_problems_are_reported_and_the_file_is_written(fresh: Program, pki: Pki)
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("target", "fax"), ("url", "not-a-url"), ("site", ""), ("site", "My Site")]
+    ("option", "value"),
+    [
+        ("target", "fax"),
+        ("url", "not-a-url"),
+        ("url", "-"),
+        ("site", ""),
+        ("site", "My Site"),
+        ("store", "-"),
+        ("source", "-"),
+        ("key", "-"),
+    ],
 )
 def test_an_answer_that_cannot_be(fresh: Program, pki: Pki, option: str, value: str) -> None:
-    kind = {"target": "sgas"} if option == "url" else {}
+    kind = {"target": "sgas"} if (option, value) == ("url", "not-a-url") or option == "key" else {}
+    kind |= {"url": "https://localhost:1/sgas"} if option == "key" else {}
     done = fresh("--config", "new.toml", "init", *answers(fresh, pki, **kind, **{option: value}))
     assert done.code == 2
     assert not (fresh.folder / "new.toml").exists()
@@ -133,6 +144,15 @@ def test_a_wrong_answer_from_a_pipe_ends_it(fresh: Program, pki: Pki) -> None:
 
 def test_a_wrong_key_from_a_pipe_ends_it(fresh: Program, pki: Pki) -> None:
     lines = answers(fresh, pki, target="sgas", url="https://localhost:1/sgas", key=str(pki.server.key))[1::2]
+    done = fresh("--config", "new.toml", "init", answers="\n".join(lines) + "\n")
+    assert done.code == 2
+    assert "does not belong to the certificate in" in done.err
+    assert not (fresh.folder / "new.toml").exists()
+
+
+def test_credentials_from_a_pipe_that_cannot_be_used_end_it(fresh: Program, pki: Pki) -> None:
+    authorities = {"ca-directory": str(pki.ca_file)}
+    lines = answers(fresh, pki, target="sgas", url="https://localhost:1/sgas", **authorities)[1::2]
     done = fresh("--config", "new.toml", "init", answers="\n".join(lines) + "\n")
     assert done.code == 2
     assert "problem: " in done.err
@@ -310,8 +330,8 @@ def test_what_is_mistyped_on_a_terminal_is_asked_for_again(fresh: Program, pki: 
     lines = [
         "my site", "EXAMPLE-SITE", "/nosuch/file", "n", "", "sgs", "sgas", "http://sgas.example.org",
         "https://127.0.0.1:9/sgas", "Europe/Oslo", "/nosuch/cert.pem", "n", str(pki.client.certificate),
-        str(pki.server.key), str(pki.ca_directory), "n", str(pki.client.certificate), str(pki.client.key),
-        str(pki.ca_directory), "n", "https://127.0.0.1:10/sgas", "y", "mysql://h/x", str(fresh.folder / "state.db"),
+        str(pki.server.key), "-", str(pki.client.key), str(pki.ca_directory), "n", "https://127.0.0.1:10/sgas", "y",
+        "mysql://h/x", "-", str(fresh.folder / "state.db"),
     ]  # fmt: skip
     code, screen = on_terminal(
         fresh, lines, "--config", "new.toml", "init", SGE_ROOT=str(fresh.folder / "sge"), TZ="Europe/Oslo"
@@ -320,6 +340,7 @@ def test_what_is_mistyped_on_a_terminal_is_asked_for_again(fresh: Program, pki: 
     assert [text for text in (
         "'my site' is not the name of a site in GOCDB", f"  {cell} (gridengine)", "/nosuch/file does not exist",
         "did you mean 'sgas'?", "write https://sgas.example.org", "[Europe/Oslo]", "/nosuch/cert.pem does not exist",
+        "does not belong to the certificate in", "'-' is not a path. This answer is needed",
         "is not the URL of a store", "problem: ", "127.0.0.1:9/", "1 problem above: correct new.toml",
     ) if text not in screen] == []  # fmt: skip
     table = tomllib.loads((fresh.folder / "new.toml").read_text())
@@ -351,7 +372,6 @@ def test_what_fails_its_test_on_a_terminal_is_asked_for_again(fresh: Program, pk
     certificate, key = str(pki.client.certificate), str(pki.client.key)
     lines = [
         "EXAMPLE-SITE", str(token), "n", "-",
-        certificate, str(pki.server.key), str(pki.ca_directory), "n",
         certificate, key, str(pki.ca_file), "n",
         certificate, key, str(empty), "n",
         certificate, key, str(pki.ca_directory),
@@ -363,7 +383,7 @@ def test_what_fails_its_test_on_a_terminal_is_asked_for_again(fresh: Program, pk
     assert code == 1, screen
     problems = [line.partition("problem: ")[2] for line in screen.splitlines() if "problem: " in line]
     expected = [
-        f"the file {token} does not contain a bearer token", str(pki.server.key),
+        f"the file {token} does not contain a bearer token",
         "is not a folder of trusted authorities",
         "certificates of authorities: 0", "127.0.0.1 port 9", f"{empty} is not a store: it is a folder",
         f"{notes} is not a store: it is not an SQLite database", "another program has its tables there (AAR",
