@@ -52,7 +52,7 @@ SUBMIT_HOST: Final = origin(
 )  # fmt: skip
 GRID: Final = origin(
     "infrastructure", "endpoint_url", "user_dn", "token_subject", "fqans",
-    how="as the source says, else grid for a run with an endpoint or a grid identity",
+    how="as the source says, else grid for a job with an endpoint or a grid identity",
 )  # fmt: skip
 DESCRIPTION: Final = origin("middleware", "lrms", "system", how="USAGE-PUBLISHER, middleware or system, batch system")
 WALL: Final = origin("wall_ms", how=SECONDS)

@@ -78,13 +78,13 @@ RULE_SENTENCES: Final[Mapping[str, str]] = {
     RuleCode.MISSING_OR_NULL: "{field}: missing, or a word that the server reads as missing",
     RuleCode.NAME_OF_RESOURCE: "{field}: Open XDMoD compares only {longest} characters of a resource, and {value} has "
     "more. Set `machine_name` of the target to the name of the resource, and `sources` if there are several clusters",
-    RuleCode.NO_BENCHMARK: "{field}: the run has no usable benchmark; " + _SET_BENCHMARK,
+    RuleCode.NO_BENCHMARK: "{field}: the job has no usable benchmark; " + _SET_BENCHMARK,
     RuleCode.NO_CPU_TIME_IN_SLURM: _NOT_IN_SOURCE
     + ". Read the jobs from sacct, or from a table with a header line, the column TotalCPU, and the lines of the "
     "steps. CPUTimeRAW is the time that was allocated, not the time that was used; a completion log has no CPU time",
     RuleCode.NO_HASH_KEY: "{field}: the setting `dn` of the target hashes names, and `dn_key` is not set",
-    RuleCode.NO_HOST_NAME: "{field}: the run has no endpoint and no cluster. Set `machine_name` of the target",
-    RuleCode.NO_JOB_ID: "{field}: the run has neither a local id nor a global id",
+    RuleCode.NO_HOST_NAME: "{field}: the job has no endpoint and no cluster. Set `machine_name` of the target",
+    RuleCode.NO_JOB_ID: "{field}: the job has neither a local id nor a global id",
     RuleCode.NO_SITE: "{field}: the site has no name in the configuration",
     RuleCode.NOT_ASCII: "{field}: {value} is not ASCII, and `ascii_names` does not change values in APEL's key",
     RuleCode.NOT_A_NUMBER: "{field}: {value} is not a job number, with an array index or without, as Open XDMoD needs "
@@ -92,16 +92,16 @@ RULE_SENTENCES: Final[Mapping[str, str]] = {
     RuleCode.NOT_HOST_NAME: "{field}: {value} is not a host name, or longer than {longest} characters. Set "
     "`machine_name` of the target",
     RuleCode.NOT_IN_SOURCE: _NOT_IN_SOURCE,
-    RuleCode.NOT_PUBLISHED: "{field}: a run that is {status} is not published",
+    RuleCode.NOT_PUBLISHED: "{field}: a job that is {status} is not published",
     RuleCode.OUT_OF_RANGE: "{field}: {value} is not in {least}..{largest} ({source})",
     RuleCode.SAME_KEY: (
-        "LocalJobId: this run of source {source} and {first_record_id} of source {first_source} have the same site, "
+        "LocalJobId: this job of source {source} and {first_record_id} of source {first_source} have the same site, "
         "local id {local_id}, and end time, which are APEL's key of a job record: this record would replace the other. "
         "If both are the same job, waive this one. If not, set `local_id_prefix` of one of the sources; this one is "
         "then tried again. If the other is rejected or waived, name this one to `usage-publisher records retry`"
     ),
     RuleCode.SAME_ROW: (
-        "JobID: this run of source {source} and {first_record_id} of source {first_source} have the same resource, job "
+        "JobID: this job of source {source} and {first_record_id} of source {first_source} have the same resource, job "
         "number, submission, and end, which are Open XDMoD's key, and it ignores the second without a word. If both "
         "are the same job, waive this one. If not, publish each cluster as a resource of its own: a target for each, "
         "with `sources` and `machine_name`"

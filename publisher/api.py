@@ -348,7 +348,7 @@ class Publisher:
     ) -> dict[str, Written]:
         """Write the finished runs of the whole months that an interval touches to an archive: by month, what was done.
 
-        With `shrink`, months are replaced also where the store has fewer runs than the archive.
+        With `shrink`, months are replaced also where the store has fewer jobs than the archive.
         """
         from publisher.report.archive_export import export_months  # noqa: PLC0415 - loads Arrow
 

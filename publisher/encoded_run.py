@@ -362,7 +362,7 @@ def _contexts() -> _Contexts:
 def _packed(form: int, facts: bytes, record_id: str) -> bytes:
     if len(facts) > MOST_RECORD_BYTES:
         raise SourceError(
-            f"the record of run {record_id[:200]} has {len(facts):,} bytes; at most {MOST_RECORD_BYTES:,} are stored",
+            f"the record of job {record_id[:200]} has {len(facts):,} bytes; at most {MOST_RECORD_BYTES:,} are stored",
             hint="Find out in the batch system why the record is so large",
         )
     return bytes((form,)) + facts

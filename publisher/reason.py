@@ -104,7 +104,7 @@ SENTENCES: Final[Mapping[str, str]] = {
         "counted elsewhere: it is the same job as {record_id} of source {source}, which counts at this target"
     ),
     ReasonCode.DAMAGED: (
-        "the store is damaged: this run is not stored as it was read. Read its source again: `usage-publisher collect "
+        "the store is damaged: this job is not stored as it was read. Read its source again: `usage-publisher collect "
         "{source} --since T --until T`, from the start to the end of the job; it is then sent. If the source no longer "
         "has it, restore a backup of the store, or waive this record"
     ),
@@ -131,10 +131,10 @@ SENTENCES: Final[Mapping[str, str]] = {
         "collect --since T --until T`; the month is then sent. `usage-publisher store check` lists the jobs"
     ),
     ReasonCode.MONTH_PURGED: _MAY_LACK_JOBS + "jobs of {month} were purged from the store",
-    ReasonCode.NOT_DUE: "{field}: the run is not sent to this target: it is waived, superseded, or not selected",
+    ReasonCode.NOT_DUE: "{field}: the job is not sent to this target: it is waived, superseded, or not selected",
     ReasonCode.NOT_IN_ANSWER: "the service's answer did not name this record; it is sent again",
     ReasonCode.NO_CORES: (
-        "{field}: unknown, and sums of core hours would lack this run. Name the component with "
+        "{field}: unknown, and sums of core hours would lack this job. Name the component with "
         "them in the table `components` of sources.{source}, then read it again: `usage-publisher collect {source} "
         "--since T --until T`"
     ),

@@ -160,7 +160,7 @@ class AuditorFormat:
         if not FIRST_INSTANT <= start <= end <= LAST_INSTANT:
             raise CannotRenderError(RuleCode.BAD_TIMES, "start_time", start=start, end=end)
         if end - start != wall_s:
-            rule = "the run time at AUDITOR is end - start, and not the wall time of the run"
+            rule = "the run time at AUDITOR is end - start, and not the wall time of the job"
             notes.append(Note("runtime", rule, f"{wall_s} s", f"{end - start} s"))
         elif job.start is not None and job.start != start:
             rule = "the run time at AUDITOR is end - start: the start is the end less the wall time"
@@ -227,7 +227,7 @@ def _score(benchmark: str, job: Job) -> float:
 
 ORIGINS: Final[Origins] = {
     "record_id": msgspec.structs.replace(RECORD_ID, settings=("record_id", "record_id_prefix")),
-    "meta/site_id": origin("site", how="the site of the run, else [site] of the configuration"),
+    "meta/site_id": origin("site", how="the site of the job, else [site] of the configuration"),
     "meta/voms": origin("vo", "fqans", how="the first VOMS attribute, or the VO if the attribute has another one"),
     "meta/headnode": SUBMIT_HOST,
     "meta/subject": USER_NAME,

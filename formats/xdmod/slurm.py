@@ -156,7 +156,7 @@ class XdmodSlurmFormat:
         if self._view.start_from == "wall":
             notes.append(Note("Start", "start_from: end - wall time", str(start), str(end - wall_s)))
             return _instant("Start", end - wall_s)
-        rule = "XDMoD's wall time is end - start, and differs from the wall time of the run"
+        rule = "XDMoD's wall time is end - start, and differs from the wall time of the job"
         notes.append(Note("Elapsed", rule, str(wall_s), str(end - start)))
         return start
 

@@ -24,7 +24,7 @@ SHARED: Final[Origins] = {
     "JobIdentity/ProcessId": origin("process_ids"),
     "UserIdentity/GlobalUserName": USER_NAME,
     "Charge": origin("charge"),
-    "Status": origin("status", how="a cancelled run is aborted"),
+    "Status": origin("status", how="a cancelled job is aborted"),
     "Processors": CORES,
     "MachineName": MACHINE,
     "Queue": origin("queue"),

@@ -128,7 +128,7 @@ class _RecordReader:
             return status
         if status in {"started", "suspended", "held", "queued"}:
             return "running"
-        self._problems.append(f"Status {status[:40]!r} is none of a finished run")
+        self._problems.append(f"Status {status[:40]!r} is none of a finished job")
         return "failed"
 
     def _common(self) -> dict[str, Any]:

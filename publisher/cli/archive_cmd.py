@@ -25,7 +25,7 @@ def archive(
         typer.Option(
             "--since",
             metavar="MONTH",
-            help="First month (inclusive). Default: that of the first run.",
+            help="First month (inclusive). Default: that of the first job.",
             autocompletion=completion.months,
         ),
     ] = None,
@@ -39,17 +39,17 @@ def archive(
         ),
     ] = None,
     shrink: Annotated[
-        bool, typer.Option("--shrink", help="Also replace months for which the store has fewer runs than the archive.")
+        bool, typer.Option("--shrink", help="Also replace months for which the store has fewer jobs than the archive.")
     ] = False,
 ) -> None:
-    """Write the finished runs of whole months as Parquet for `report VIEW --archive DIR`. Replaces existing months."""
+    """Write the finished jobs of whole months as Parquet for `report VIEW --archive DIR`. Replaces existing months."""
     start, stop = options.window_bounds(since, until)
     with session.publisher() as publisher:
         written = publisher.archive(directory, start, stop, shrink=shrink)
     refused = {month: one.refused for month, one in written.items() if one.refused is not None}
     say(
         *(
-            f"{month}: not replaced; the archive has {counted(written[month].entries, 'run')}, the store only {has:,} "
+            f"{month}: not replaced; the archive has {counted(written[month].entries, 'job')}, the store only {has:,} "
             "(purged?). --shrink replaces it"
             for month, has in refused.items()
         )
@@ -58,6 +58,6 @@ def archive(
     if session.json:
         json_object({"months": done, "runs": sum(done.values()), "left": refused})
     elif not written:
-        say("no run ended in these months; nothing was written")
+        say("no job ended in these months; nothing was written")
     else:
-        say(*(f"{month}: {counted(runs, 'run')}" for month, runs in done.items()))
+        say(*(f"{month}: {counted(runs, 'job')}" for month, runs in done.items()))

@@ -142,7 +142,7 @@ def _known_state(config: Config, source: str | None, target: str | None, state: 
 def _in_full(found: FoundJobs, name: str, *, selected: bool) -> None:
     """Show the runs of an id. Raises `UsageError` if there is none."""
     if not found.jobs:
-        text = f"no run of job {name} matches these filters" if selected else f"job {name} not found"
+        text = f"job {name} does not match these filters" if selected else f"job {name} not found"
         raise UsageError(text, hint="Give a record id, a local id, or a global id")
     if session.json:
         json_object(list_json([run_json(known) for known in found.jobs], found.total))
@@ -156,7 +156,7 @@ def show_run(known: KnownRun) -> None:
     """Show one run in full: every fact as read, then where it was delivered."""
     from publisher.status.jobs import fact_rows  # noqa: PLC0415
 
-    data(f"Run {safe(known.run.record_id)}  (source {safe(known.run.source)}, stored {iso(known.run.stored_at)})")
+    data(f"Job {safe(known.run.record_id)}  (source {safe(known.run.source)}, stored {iso(known.run.stored_at)})")
     for name, lines in fact_rows(known.run.job):
         for number, line in enumerate(lines):
             data(f"  {'' if number else safe(name):<22} {safe(line)}")

@@ -306,7 +306,7 @@ def _advice(one: Found, items: Sequence[Difference]) -> list[str]:
     advice = []
     if "superseded" in kinds:
         advice += [
-            f"{one.target}: superseded runs changed after the service accepted them; it keeps the first version",
+            f"{one.target}: superseded jobs changed after the service accepted them; it keeps the first version",
             "Show one:",
             "  usage-publisher jobs RECORD",
             "Accept the difference, with a reason:",

@@ -310,7 +310,7 @@ def _show_explanation(explanation: Explanation) -> None:
         rows: list[list[object]] = [
             [value.field, value.value, _facts(value, explanation.added), _rule(value)] for value in explanation.values
         ]
-        show_table("", ["field", "value", "facts of the run", "rule"], rows)
+        show_table("", ["field", "value", "facts of the job", "rule"], rows)
     if explanation.group is not None:
         _show_group(explanation.group)
     if explanation.fqan is not None:

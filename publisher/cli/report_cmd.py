@@ -367,7 +367,7 @@ def _chosen_plot(made: Report, choice: _OutputChoice) -> Plot:
     """The plot that is chosen. Raises `UsageError` if the report does not have it."""
     if not made.plots:
         if made.nothing:
-            raise UsageError("there is nothing to draw", hint="Select other runs, or another interval")
+            raise UsageError("there is nothing to draw", hint="Select other jobs, or another interval")
         add = "Add --by KEY, or choose" if VIEW_KINDS[made.view].pictured_by_key else "Choose"
         raise UsageError(f"the view {made.view} has no picture for these options", hint=f"{add} another --format")
     number = 1 if choice.plot is None else choice.plot
@@ -391,7 +391,7 @@ def statements(
         typer.Option("--by", metavar="KEY", help="One statement for each user, group, project, account, or vo."),
     ] = None,
     archive: Annotated[
-        Path | None, typer.Option("--archive", metavar="DIR", help="Read runs from an archive, not from the store.")
+        Path | None, typer.Option("--archive", metavar="DIR", help="Read jobs from an archive, not from the store.")
     ] = None,
 ) -> None:
     """Write the statement of each user or project for a month, as text, HTML, and PDF."""
@@ -450,7 +450,7 @@ def focus(
     form: Annotated[Literal["csv", "parquet"], typer.Option("--format", help="Default: csv.")] = "csv",
     by: Annotated[str | None, typer.Option("--by", metavar="KEY", help="As of `report statements`.")] = None,
     archive: Annotated[
-        Path | None, typer.Option("--archive", metavar="DIR", help="Read runs from an archive, not from the store.")
+        Path | None, typer.Option("--archive", metavar="DIR", help="Read jobs from an archive, not from the store.")
     ] = None,
 ) -> None:
     """Write the charges of a month in FOCUS 1.2, for tools of cloud costs: a row for each line of a statement."""

@@ -185,7 +185,7 @@ def purge(
         json_object({"plan": _plan_json(plan), "purged": counts})
     elif not session.quiet:
         messages, receipts = counted(done.messages, "message"), counted(done.receipts, "receipt")
-        say(f"purged {counted(done.runs, 'run')}, {messages}, and {receipts}")
+        say(f"purged {counted(done.runs, 'job')}, {messages}, and {receipts}")
         if done.runs and not vacuum:
             say("The store uses the freed space again; `store purge --vacuum` returns it to the file system")
 
@@ -193,7 +193,7 @@ def purge(
 def _explain(plan: PurgePlan) -> None:
     for each in plan.months:
         say(
-            f"  {each.month}: {counted(each.runs, 'run')}, " + (f"kept: {each.kept}" if each.kept else "will be purged")
+            f"  {each.month}: {counted(each.runs, 'job')}, " + (f"kept: {each.kept}" if each.kept else "will be purged")
         )
     if plan.messages:
         say(f"  {counted(plan.messages, 'message')} without a job in the store will be purged")
@@ -224,7 +224,7 @@ def forget(
     if session.json:
         json_object({key: getattr(done, key) for key in keys})
     else:
-        _say(f"the person is now {done.pseudonym} in {counted(done.runs, 'run')} and {done.summaries:,} summaries")
+        _say(f"the person is now {done.pseudonym} in {counted(done.runs, 'job')} and {done.summaries:,} summaries")
         _say(
             "Services still have what they were sent; archives, copies, and backups of the store still contain the name"
         )

@@ -41,7 +41,7 @@ _UNREADABLE: Final = (OSError, UnicodeDecodeError, csv.Error, sqlite3.Error)
 
 
 class MeterResult(msgspec.Struct):
-    """What a meter gave: `read` values, of which so many were stored (new or changed), belong to no run, or cannot be.
+    """What a meter gave: `read` values, of which so many were stored (new or changed), belong to no job, or cannot be.
     `refused`: where and why the first of the last; `error`: why it could not be read to its end."""
 
     read: int = 0

@@ -93,7 +93,7 @@ class TargetFilter:
         if facts.status not in statuses:
             return f"its status ({facts.status}) is not in `statuses` of the target ({', '.join(sorted(statuses))})"
         if facts.slave and not self._slaves:
-            return "it is a slave record: the record of its run has what it used"
+            return "it is a slave record: the record of its job has what it used"
         if awaits_grid_log(facts):
             return None  # decided once its owner is known; held until then
         if self._names_decide and (excluded_by := self._excluded_by(facts)) is not None:

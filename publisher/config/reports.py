@@ -144,7 +144,7 @@ class Price(Settings):
         if self.resource == "energy":
             for name in ("type", "hours"):
                 if getattr(self, name) is not None:
-                    text = "cannot be set for energy, which is that of a run as a whole. Use `cluster` or `queue`"
+                    text = "cannot be set for energy, which is that of a job as a whole. Use `cluster` or `queue`"
                     raise WrongKeysError(((name,), text))
         return self
 

@@ -173,14 +173,14 @@ class Selected(Settings):
     project: str | None = Field(default=None, description="Project of the batch system.")
     account: str | None = Field(default=None, description="Account that is charged.")
     department: str | None = Field(default=None, description="Department of the batch system.")
-    status: str | None = Field(default=None, description="How the run ended.")
+    status: str | None = Field(default=None, description="How the job ended.")
     pe: str | None = Field(default=None, description="Parallel environment.")
     slots: str | None = Field(default=None, description="Number of slots.")
     task: str | None = Field(default=None, description="Number of the array task.")
     cluster: str | None = Field(default=None, description="Cluster or cell.")
     reservation: str | None = Field(default=None, description="Advance reservation: its id or name.")
     dn: str | None = Field(default=None, description="Distinguished name of the user.")
-    ending: str | None = Field(default=None, description="How the run ended: `time-limit`, ...")
+    ending: str | None = Field(default=None, description="How the job ended: `time-limit`, ...")
 
     @property
     def patterns(self) -> dict[str, str]:

@@ -90,7 +90,7 @@ _Value = float | int | None
 Item = TypeVar("Item")
 
 _SOURCES: Final[Mapping[str, tuple[str, Callable[[SourceStatus], _Value]]]] = {
-    "source_jobs": ("Runs stored from the source.", lambda item: item.jobs),
+    "source_jobs": ("Jobs stored from the source.", lambda item: item.jobs),
     "source_unreadable": ("Lines of the input that could not be read as a job.", lambda item: item.unreadable),
     "source_suspect": ("Jobs held because a user may have made them.", lambda item: item.suspect),
     "source_last_collected_timestamp_seconds": (

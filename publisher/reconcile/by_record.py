@@ -298,7 +298,7 @@ def _found_records(
             yield _FoundRecord(None, entry.run.batch_id in gone)
             continue
         sharing = (delivered if entry.run.state is State.ACCEPTED else equal).get(record.key, 0)
-        why = f"{sharing} runs have the key of this one record" if sharing > 1 else None
+        why = f"{sharing} jobs have the key of this one record" if sharing > 1 else None
         yield _FoundRecord(
             record, taken_away=False, difference=difference, why_ambiguous=why, has_other_hours=bool(in_hours)
         )

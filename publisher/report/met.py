@@ -57,24 +57,24 @@ class Met:
         if self.matched:
             return None
         if not self.runs:
-            return "no run is in the interval" + (f"; {self.ended}" if self.ended else "")
+            return "no job is in the interval" + (f"; {self.ended}" if self.ended else "")
         there = [
             f"{key} {some(values) or 'is not reported by any source'}" for key, values in sorted(self.there.items())
         ]
-        return f"none of the {self.runs:,} runs in the interval matches; existing values: {'; '.join(there)}"
+        return f"none of the {self.runs:,} jobs in the interval matches; existing values: {'; '.join(there)}"
 
     def notes(self, lacks: int = 0, *, shows_unknown: bool = False) -> tuple[str, ...]:
         """Notes on the matching runs; `lacks`: the bits of `incomplete` that matter. `shows_unknown`: the report shows
         amounts that are unknown for all runs as such, so they need no note."""
         notes = []
         if self.backward:
-            notes.append(f"Runs that end before they start count with no duration: {self.backward:,}.")
+            notes.append(f"Jobs that end before they start count with no duration: {self.backward:,}.")
         lacking = {bit: runs for bit, runs in sorted(self.lacking.items()) if runs and bit & lacks}
         unknown = [
             f"{AMOUNTS[bit]} of {runs:,}" for bit, runs in lacking.items() if runs < self.matched or not shows_unknown
         ]
         if unknown:
-            notes.append(f"Unknown, and not in the sums: {', '.join(unknown)} of {self.matched:,} runs.")
+            notes.append(f"Unknown, and not in the sums: {', '.join(unknown)} of {self.matched:,} jobs.")
         return tuple(notes)
 
 

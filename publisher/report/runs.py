@@ -71,9 +71,9 @@ class ReportContext:
         """The text that says from when to when the runs ended."""
         if request.archive is not None:
             months = [*months_in(request.archive)]
-            return f"the archive has runs that ended from {months[0]} to {months[-1]}"
+            return f"the archive has jobs that ended from {months[0]} to {months[-1]}"
         first, last = self.ends()
-        return "none has ended yet" if last is None else f"runs ended from {iso(first)} to {iso(last)}"
+        return "none has ended yet" if last is None else f"jobs ended from {iso(first)} to {iso(last)}"
 
     def ends(self) -> tuple[int | None, int | None]:
         """When the first and the last stored run ended; None where none has."""
@@ -107,7 +107,7 @@ class ReportContext:
 
     def purged_note(self, request: ReportRequest) -> str:
         """The note on the months of `purged`; empty if there are none."""
-        months = ", ".join(f"{month} ({count:,} runs)" for month, count in self.purged(request).items())
+        months = ", ".join(f"{month} ({count:,} jobs)" for month, count in self.purged(request).items())
         if not months:
             return ""
         return (

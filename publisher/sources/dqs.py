@@ -110,7 +110,7 @@ def parse_line(text: str) -> ActLine:
     numbers = [int(digits) for digits in fields[8:]]
     job_number, submit, start, end, exit_status = numbers[:5]
     if start and end < start:
-        raise ActValueError("the run ends before it starts" if end else "the run started and has no end")
+        raise ActValueError("the job ends before it starts" if end else "the job started and has no end")
     if fields[2] not in ("0", "1"):
         raise ActError("field 3 should be 0 or 1: 1 for the master's line")
     return ActLine(

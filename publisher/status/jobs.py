@@ -66,20 +66,20 @@ class KnownRun(msgspec.Struct, frozen=True):
 _INSTANTS: Final = frozenset({"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"})
 
 
-class Fact(NamedTuple):
+class JobFact(NamedTuple):
     """A fact of a run for people; of one with several parts, such as its hosts, a line for each."""
 
     name: str
     lines: tuple[str, ...]
 
 
-def fact_rows(job: Job) -> Iterator[Fact]:
+def fact_rows(job: Job) -> Iterator[JobFact]:
     """The facts of a run as every view of it shows them, without its record id; each event is one of them."""
     for name, value in facts(job).items():
         if name == "events":
-            yield from (Fact(f"event {event['event']}", (str(event["at"]),)) for event in value)
+            yield from (JobFact(f"event {event['event']}", (str(event["at"]),)) for event in value)
         elif name != "record_id":
-            yield Fact(name, tuple(map(phrase, value)) if isinstance(value, list | tuple) else (phrase(value),))
+            yield JobFact(name, tuple(map(phrase, value)) if isinstance(value, list | tuple) else (phrase(value),))
 
 
 def phrase(value: Any) -> str:
@@ -333,7 +333,7 @@ def whereabouts(connection: Connection, run_id: int) -> list[Whereabouts]:
 
 
 def count_in(connection: Connection, from_: int | None, until: int | None) -> int:
-    """How many runs ended from `from_` until `until` (exclusive)."""
+    """How many jobs ended from `from_` until `until` (exclusive)."""
     query = select(func.count()).select_from(runs_table).where(runs_table.c.end_time.is_not(None))
     if from_ is not None:
         query = query.where(runs_table.c.end_time >= from_)

@@ -48,7 +48,7 @@ def decode(stored: bytes, facts: bytes, run: str, digest: bytes | None = None) -
     try:
         return encoded_run.decode_run(stored, facts, digest)
     except _UNREADABLE as error:
-        what = f"the record of run {run}"
+        what = f"the record of job {run}"
         if isinstance(error, identity.UnknownEncodingError) and _has_known_form(stored, facts, digest):
             raise StoreCorruptError(f"the store is damaged: {what} cannot be read: {error}") from error
         raise _unreadable(what, error) from error
@@ -73,7 +73,7 @@ def decode_facts(facts: bytes, class_id: int | None = None, digest: bytes | None
             raise msgspec.DecodeError("their digest is another one")
         return identity.decode(facts)
     except _UNREADABLE as error:
-        what = "the facts of a class of runs" if class_id is None else f"the facts of class {class_id}"
+        what = "the facts of a class of jobs" if class_id is None else f"the facts of class {class_id}"
         raise _unreadable(what, error) from error
 
 

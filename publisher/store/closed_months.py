@@ -249,7 +249,7 @@ def wrong(connection: Connection) -> Generator[str, None, None]:
     for one in known:
         is_whole = len(one.digest) > _DIGEST_BYTES
         if one.digest != (_WHOLE if is_whole else b"") + digest_of(connection, one.id, is_whole=is_whole):
-            yield f"closing {one.id}: its digest is not that of its statements, runs, and price list"
+            yield f"closing {one.id}: its digest is not that of its statements, jobs, and price list"
         if one.successor is not None and all(one.successor != other.id for other in known):
             yield f"closing {one.id}: the closing that replaced it is not stored"
     missing = _tokens(connection)

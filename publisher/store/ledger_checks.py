@@ -41,7 +41,7 @@ def require_month(connection: Connection, target_id: int, bounds: tuple[int, int
     number, *in_each = connection.execute(query).one()
     if number < met or (number > met and first is not None):
         raise StoreCorruptError(
-            f"the store is damaged: of a month, {number:,} deliveries and {counted(met, 'run')} are "
+            f"the store is damaged: of a month, {number:,} deliveries and {counted(met, 'job')} are "
             "stored, which must be as many"
         )
     if first is None:
@@ -86,7 +86,7 @@ def require_held(connection: Connection, target_id: int, month: Month) -> None:
     )
     if not connection.execute(held).scalar_one():
         raise StoreCorruptError(
-            f"the store is damaged: columns of runs of {month} are not what was stored, so its sync counts are not sent"
+            f"the store is damaged: columns of jobs of {month} are not what was stored, so its sync counts are not sent"
         )
 
 

@@ -110,7 +110,7 @@ def _ledger_entry(row: Sequence[Any]) -> LedgerEntry:
         run_id,
         record_id,
         class_id,
-        digest := bytes_of(present, f"the digest of run {record_id}"),
+        digest := bytes_of(present, f"the digest of job {record_id}"),
         end,
         known_state(state),
         sent=version is not None or known_state(state) is State.ACCEPTED,

@@ -84,7 +84,7 @@ def _pending(end_time: int, row: Sequence[Any], revision: int = 0, sent: SentVer
     """A delivery, with its run from `RUN_COLUMNS`: damaged too if it is not the run of this delivery."""
     run = run_or_damage(row)
     if run.damage is None and run.job.end != end_time:
-        run = msgspec.structs.replace(run, damage=f"the delivery of run {run.record_id} has another end")
+        run = msgspec.structs.replace(run, damage=f"the delivery of job {run.record_id} has another end")
     return PendingDelivery(end_time, run, revision_of(revision), sent)
 
 

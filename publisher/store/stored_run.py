@@ -93,8 +93,8 @@ def verified(row: Sequence[Any]) -> Job:
         ):
             return job
     except TypeError as error:  # in a damaged SQLite store a value may be of any type
-        raise StoreCorruptError(f"the store is damaged: a column of run {record_id} has another type") from error
-    raise StoreCorruptError(f"the store is damaged: the columns of run {record_id} are not those of its record")
+        raise StoreCorruptError(f"the store is damaged: a column of job {record_id} has another type") from error
+    raise StoreCorruptError(f"the store is damaged: the columns of job {record_id} are not those of its record")
 
 
 def is_of_class(job: Job, facts: bytes) -> bool:
@@ -187,9 +187,9 @@ def _damage_of(row: Sequence[Any], users: Collection[bytes]) -> str | None:
     sums = (run.end, run.wall_ms, run.cpu_ms, run.incomplete_usage)
     right = [*sums, run.key, run.local_id, run.global_key, sums_check(run_id, class_id, *sums)]
     if derived != right or run.finished != finished:
-        return f"run {record_id}: its columns are not those of its record"
+        return f"job {record_id}: its columns are not those of its record"
     if _lacks_user(facts) and class_users.digest_of(class_id, local_user_of(job)) not in users:
-        return f"run {record_id}: its local user is missing among those of its class"
+        return f"job {record_id}: its local user is missing among those of its class"
     return None
 
 

@@ -230,7 +230,7 @@ def sent_earlier(connection: Connection, target_id: int, bounds: tuple[int, int]
         )
     )
     return [
-        (run_id, class_id, bytes_of(digest, f"the digest of run {run_id}"))
+        (run_id, class_id, bytes_of(digest, f"the digest of job {run_id}"))
         for run_id, class_id, digest in connection.execute(query)
     ]
 
@@ -286,7 +286,7 @@ def _row_is_sound(row: Sequence[Any]) -> bool:
 
 def _corrupt(number: int) -> StoreCorruptError:
     return StoreCorruptError(
-        f"the store is damaged: the columns of {counted(number, 'run')} are not what was stored, so sums cannot be made"
+        f"the store is damaged: the columns of {counted(number, 'job')} are not what was stored, so sums cannot be made"
     )
 
 

@@ -91,7 +91,7 @@ def _job(piece: int, stored: object) -> Job:
         mark, whole = bytes(stored[:_DIGEST_BYTES]), bytes(stored[_DIGEST_BYTES:])
         if _digest(whole) == mark:
             return decode(whole, b"", f"of piece {piece}")
-    raise StoreCorruptError(f"the store is damaged: the suspect run of piece {piece} is not what was read")
+    raise StoreCorruptError(f"the store is damaged: the suspect job of piece {piece} is not what was read")
 
 
 def _job_or_none(piece: int, stored: object) -> Job | None:

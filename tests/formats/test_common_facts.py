@@ -96,7 +96,7 @@ def test_an_unusable_benchmark_does_not_hide_the_others_and_is_noted() -> None:
 @pytest.mark.parametrize(
     ("scores", "said"),
     [
-        ((), "ServiceLevel: the run has no usable benchmark; the receiver takes HEPscore23, HEPSPEC, Si2k with "),
+        ((), "ServiceLevel: the job has no usable benchmark; the receiver takes HEPscore23, HEPSPEC, Si2k with "),
         ((Benchmark("CloudMark", 5.0),), "ServiceLevel: CloudMark:5 is not a usable benchmark; the receiver takes "),
         ((Benchmark("HEPSPEC:1:2", 0.0),), "ServiceLevel: HEPSPEC:1:2 is not a usable benchmark; the receiver takes "),
         ((Benchmark("HEPSPEC", 1e8),), "ServiceLevel: HEPSPEC:1e+08 is not a usable benchmark; the receiver takes "),

@@ -180,7 +180,7 @@ def frame_of(content: bytes, *, tells_size: bool = True) -> bytes:
     ],
 )
 def test_a_damaged_run_is_refused_by_its_name(damaged: bytes, why: str) -> None:
-    with pytest.raises(StoreCorruptError, match=f"run ur-1 cannot be read: .*({why})") as raised:
+    with pytest.raises(StoreCorruptError, match=f"job ur-1 cannot be read: .*({why})") as raised:
         decode_stored(damaged, encode_run(make_job(1)).facts, "ur-1")
     assert "backup" in (raised.value.hint or "")
 
@@ -196,7 +196,7 @@ def test_a_bomb_that_claims_to_be_small_is_refused() -> None:
 
 
 def test_a_run_of_a_later_program_is_refused_by_its_name() -> None:
-    with pytest.raises(StoreNewerError, match="run ur-1: it has encoding 99"):
+    with pytest.raises(StoreNewerError, match="job ur-1: it has encoding 99"):
         decode_stored(b"\x63" + encode_run(make_job(1)).stored[1:], b"", "ur-1")
     with pytest.raises(UnknownEncodingError):
         unpack(b"\x00")

@@ -173,7 +173,7 @@ def _notes(made: Statements, one: Statement) -> list[str]:
         notes.append(f"Not charged, because the amount rounds to {zero} {made.currency}: {items}.")
     if one.lost is not None:
         notes.append(
-            f"Estimated: {one.lost.amount:,f} {made.currency} for {counted(one.lost.runs, 'run')} whose usage the "
+            f"Estimated: {one.lost.amount:,f} {made.currency} for {counted(one.lost.runs, 'lost run')} whose usage the "
             "batch system did not report. Its quantity is what it had from its start until it was restarted or deleted."
         )
     return [*notes, *filter(None, (made.unfinished, made.purged, made.year_note))]

@@ -168,7 +168,7 @@ def _unpriced(charged: ChargedUsage) -> tuple[str, ...]:
             f"Nodes of type {INFERRED} have no table [[nodes]]: write one with their `type`, or a price without `type`."
         )
     if unknown := charged.energy_unknown:
-        notes.append(f"The energy of {counted(unknown, 'run')} is unknown and is not charged: see `report energy`.")
+        notes.append(f"The energy of {counted(unknown, 'job')} is unknown and is not charged: see `report energy`.")
     return tuple(notes)
 
 

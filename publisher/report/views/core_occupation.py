@@ -216,18 +216,18 @@ def _notes(cores: CoresHeld, found: list[_Labelled], beyond: list[str]) -> list[
     notes = []
     if cores.unnamed and not cores.named:
         notes.append(
-            "The sources of these runs have the number of cores, not which: their use is inferred, divided evenly "
+            "The sources of these jobs have the number of cores, not which: their use is inferred, divided evenly "
             "among the cores of each node."
         )
     elif cores.unnamed:
         notes.append(
-            f"For {cores.unnamed:,} runs the source has the number of cores, not which: their use is inferred, divided "
+            f"For {cores.unnamed:,} jobs the source has the number of cores, not which: their use is inferred, divided "
             "evenly among the cores of each node (inferred_h)."
         )
     if crowded := [one.name for one in found if any((each.occupation or 0) > 1 for each in one.each)]:
-        notes.append(f"More than 100 %: several runs held {_some(crowded)} at once; each of them counts.")
+        notes.append(f"More than 100 %: several jobs held {_some(crowded)} at once; each of them counts.")
     if beyond:
-        notes.append(f"Runs held cores that [[nodes]] does not have: {_some(beyond)}.")
+        notes.append(f"Jobs held cores that [[nodes]] does not have: {_some(beyond)}.")
     return notes
 
 

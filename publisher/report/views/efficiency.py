@@ -127,9 +127,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     unknown = made.all.jobs and made.all.cpu_held_ms is not None and made.all.cpu_held_ms < made.all.held_ms
     notes = [note] if note else []
     if unknown:
-        notes.append("CPU efficiency is that of runs with known CPU time: `cpu_known` is their share of core hours.")
+        notes.append("CPU efficiency is that of jobs with known CPU time: `cpu_known` is their share of core hours.")
     if made.impossible:
-        notes.append(f"Runs left out, because their cores or wall times are impossible: {made.impossible:,}.")
+        notes.append(f"Jobs left out, because their cores or wall times are impossible: {made.impossible:,}.")
     return Report(
         view=EFFICIENCY.name,
         title="Efficiency" + (f", by {keys_text(request.by)}" if request.by else ""),

@@ -54,7 +54,7 @@ _AMOUNTS: Final = (
 """The sums of a group, in the order of `EnergyUse`."""
 
 _SHARED_NOTE: Final = (
-    "Measured values of whole nodes are not used where [[nodes]] does not show that a run had all their cores, and no "
+    "Measured values of whole nodes are not used where [[nodes]] does not show that a job had all their cores, and no "
     "rule says `whole_nodes`"
 )
 _ABOVE_NOTE: Final = "Measured values above what the nodes can draw (`watts_max`) are not used"
@@ -158,12 +158,12 @@ def _notes(
         (use.above, _ABOVE_NOTE),
         (use.unchecked, "Measured values on nodes without `watts_max` are not checked"),
         (use.memory_unknown, "Modelled without memory, because its amount is unknown"),
-        (use.impossible, "Runs left out, because their cores or wall times are impossible"),
+        (use.impossible, "Jobs left out, because their cores or wall times are impossible"),
     )
     more = {_ABOVE_NOTE: made.highest}
-    notes = [f"{text}: {counted(count, 'run')}{more.get(text, '')}." for count, text in counts if count]
+    notes = [f"{text}: {counted(count, 'job')}{more.get(text, '')}." for count, text in counts if count]
     if idle is not None and idle.unplaced:
-        notes.append("Some runs name no hosts: the energy of idle nodes is too high by what they held.")
+        notes.append("Some jobs name no hosts: the energy of idle nodes is too high by what they held.")
     if idle is not None and not request.by:
         kwh = f"{idle.modelled_mj / MJ_A_KWH:,.1f} kWh"
         notes.append(f"Idle nodes used {kwh} (without PUE) besides; with --by they have a row, and are in the total.")

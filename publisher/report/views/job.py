@@ -45,7 +45,7 @@ from publisher.store.stored_run import StoredRun
 from publisher.text import iso
 
 _MOST: Final = 1_000
-_BY_ID: Final = "-- The runs of an id are looked up in the store: this needs no SQL over columns.\n"
+_BY_ID: Final = "-- The jobs of an id are looked up in the store: this needs no SQL over columns.\n"
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
@@ -75,7 +75,7 @@ def _report(
     sql: str,
     notes: tuple[str, ...] = (),
 ) -> Report:
-    more = (f"Only the first {_MOST:,} runs are shown.",) if runs_found == _MOST else ()
+    more = (f"Only the first {_MOST:,} jobs are shown.",) if runs_found == _MOST else ()
     return Report(
         view=JOB.name,
         title=f"Job {request.filters['job']}",
@@ -172,9 +172,9 @@ def _nothing(request: ReportRequest) -> str:
     name = request.filters["job"]
     others = [f"{key} {pattern!r}" for key, pattern in sorted(request.filters.items()) if key != "job"]
     of = f" of {' and '.join(others)}" if others else ""
-    also = f"no run in the interval, {interval_text(request.start, request.stop)}, has this id or name"
+    also = f"no job in the interval, {interval_text(request.start, request.stop)}, has this id or name"
     hint = f"choose an interval that begins earlier, or a pattern such as '{name}*'"
-    return f"no run{of} has the id {name!r}, and {also}: {hint}"
+    return f"no job{of} has the id {name!r}, and {also}: {hint}"
 
 
 def _runs(context: ReportContext, request: ReportRequest, name: str) -> tuple[list[StoredRun], str]:

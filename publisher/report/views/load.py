@@ -211,7 +211,7 @@ class _LoadTables(msgspec.Struct, frozen=True):
 
 
 def _of_all(bins: Bins, found: list[_LoadBin], busy: list[float]) -> _LoadTables:
-    """A row for each bin, with the queue utilization of the runs (`busy`; empty if nothing ran)."""
+    """A row for each bin, with the queue utilization of the jobs (`busy`; empty if nothing ran)."""
     rows: list[tuple[Cell, ...]] = []
     for place, (start, _) in enumerate(bins.edges()):
         samples = found[place]
@@ -226,7 +226,7 @@ def _of_all(bins: Bins, found: list[_LoadBin], busy: list[float]) -> _LoadTables
 
     queues = [series("active queues", "active"), series("all queues", "queues")]
     if busy:
-        queues.append(series("queue utilization of the runs", "queue_utilization"))
+        queues.append(series("queue utilization of the jobs", "queue_utilization"))
     return _LoadTables(columns, tuple(rows), _plots(bins, tuple(queues), (series("load", "load"),)))
 
 

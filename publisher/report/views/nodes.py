@@ -35,7 +35,7 @@ FORGOTTEN_S: Final = 90 * 86_400
 """Jobs hardly ever run longer: the end of one that seems to was lost, and it would hold its nodes for ever."""
 UNITS: Final[dict[Resource, str]] = {"cores": "cores", "memory": "GiB", "vmem": "GiB", "gpus": "GPUs"}
 _ESTIMATED: Final = (
-    "Memory is an estimate: each run is assumed to hold its peak from start to end, divided among its hosts like its "
+    "Memory is an estimate: each job is assumed to hold its peak from start to end, divided among its hosts like its "
     "slots."
 )
 
@@ -260,7 +260,7 @@ class NodeAllocations:
         if crowded := sorted(
             node.name for _, node, capacity, held in nodes if node.is_named and self._crowded(capacity, held)
         ):
-            notes.append(f"Runs held more {self.resource} than [[nodes]] has on {', '.join(crowded[:10])}.")
+            notes.append(f"Jobs held more {self.resource} than [[nodes]] has on {', '.join(crowded[:10])}.")
         if forgotten := self._use.forgotten:
             notes.append(
                 f"{counted(forgotten, 'job')} {'has' if forgotten == 1 else 'have'} been running for more than "
@@ -268,7 +268,7 @@ class NodeAllocations:
                 "the figures are too high."
             )
         if any(node.name == UNKNOWN_NAME and any(held) for _, node, _, held in nodes):
-            notes.append(f"{UNKNOWN_NAME}: runs of sources that name no hosts.")
+            notes.append(f"{UNKNOWN_NAME}: jobs of sources that name no hosts.")
         if self.resource in {"memory", "vmem"}:
             notes.append(_ESTIMATED)
         if by_cluster and (stray := [each.node.name for each in nodes if self._is_stray(each)]):

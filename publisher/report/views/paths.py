@@ -70,7 +70,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         notes=(
             *_letters(kinds),
             *(
-                [f"Runs left out, because their source has no events: {made.without_events:,}."]
+                [f"Jobs left out, because their source has no events: {made.without_events:,}."]
                 if made.without_events
                 else []
             ),

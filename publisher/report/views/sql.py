@@ -223,7 +223,7 @@ def answered(
             return _answered(connection, statement)
     except duckdb.InterruptException:
         raise UsageError(
-            f"the statement took longer than {limit_s:g} seconds", hint="Select fewer runs, or fewer columns"
+            f"the statement took longer than {limit_s:g} seconds", hint="Select fewer jobs, or fewer columns"
         ) from None
     except (duckdb.Error, MemoryError) as error:
         raise UsageError(

@@ -76,7 +76,7 @@ class Tallied:
             raise UsageError(
                 f"more than {_MOST_CELLS:,} cells: {len(self.labels):,} values of {self._by[0]} in "
                 f"{self.tally.bins.count:,} bins",
-                hint="Choose larger bins, or select fewer runs",
+                hint="Choose larger bins, or select fewer jobs",
             )
 
     def add(self, other: Tallied) -> None:

@@ -139,7 +139,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     waits = computed(context, request, columns, "started", partial(_made, request=request), until)
     found = sorted(waits.by_group.items(), key=lambda group: group[0])
     rows = tuple((*map(_words, label), *group.amounts()) for label, group in found)
-    notes = [f"Runs left out, because their submission is unknown or after their start: {waits.unknown_submission:,}."]
+    notes = [f"Jobs left out, because their submission is unknown or after their start: {waits.unknown_submission:,}."]
     return Report(
         view=WAITING.name,
         title="Waiting times of jobs" + (f", by {keys_text(request.by)}" if request.by else ""),

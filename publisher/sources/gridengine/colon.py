@@ -103,7 +103,7 @@ def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
     job_number, priority, submitted, started, ended, failed, exit_status = numbers[:7]
     slots, task, cpu, mem, io, iow, maxvmem, arid, reserved = numbers[25:]
     if started and ended < started:
-        raise ColonValueError("the run ends before it starts" if ended else "the run started and has no end")
+        raise ColonValueError("the job ends before it starts" if ended else "the job started and has no end")
     if not 0 <= cpu <= LARGEST:
         raise ColonValueError("the CPU time is negative, or larger than possible")
     extras: Extras = dict(zip(RUSAGE, numbers[7:25]))  # noqa: B905 - both have 18 by their types

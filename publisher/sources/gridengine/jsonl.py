@@ -77,7 +77,7 @@ def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
         found = _loosely(line, error)
     started, ended, failed = found.start_time, found.end_time, found.failed
     if started and ended < started:
-        raise JsonlError("the run ends before it starts" if ended else "the run started and has no end")
+        raise JsonlError("the job ends before it starts" if ended else "the job started and has no end")
     start, end = started // _MICROSECONDS, ended // _MICROSECONDS
     usage = found.usage
     extras: Extras = usage.pop("rusage", {})

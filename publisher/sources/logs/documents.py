@@ -159,7 +159,7 @@ class SavedSource:
         page = next(self._logs.pages({}, None), None)
         if page is None or not page.jobs:
             return findings
-        return [Finding(self.name, "green", f"{len(self._logs.reader.files())} files; runs are understood")]
+        return [Finding(self.name, "green", f"{len(self._logs.reader.files())} files; jobs are understood")]
 
     def _refuse_others(self, file: Path, log: OpenLog) -> None:
         """Raises `SourceFormatError` for a document of another batch system."""

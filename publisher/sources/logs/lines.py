@@ -162,7 +162,7 @@ class LineSource:
     def _ends(self, files: int, ends: list[int]) -> list[Finding]:
         count = f"{files} file{'' if files == 1 else 's'}"
         if not ends:
-            return [Finding(self.name, "yellow", f"{count}; the beginnings of the files have no finished run")]
+            return [Finding(self.name, "yellow", f"{count}; the beginnings of the files have no finished job")]
         seen = f"{count}; of the jobs at the beginning of each file, the first ended {_utc(min(ends))}"
         if max(ends) > self._clock() + FUTURE_S:
             hint = "Check the clock of this host and of the batch system's host"

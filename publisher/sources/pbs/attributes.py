@@ -70,9 +70,9 @@ def require_whole_end(found: Mapping[str, str]) -> None:
         return
     _require_name_and_queue(found)
     if "start" not in found:
-        raise CutError("no start: the record is cut off, or is not of a run")
+        raise CutError("no start: the record is cut off, or is not of a job that ran")
     if "end" not in found and found["start"] != "0":
-        raise CutError("no end: the record is cut off, or is not of a run")
+        raise CutError("no end: the record is cut off, or is not of a job that ran")
 
 
 def _require_name_and_queue(found: Mapping[str, str]) -> None:

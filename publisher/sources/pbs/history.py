@@ -206,7 +206,7 @@ class JobPaths:
                     raise LineError("the start record of the job has an end, so this record may be a user's text")
             return found, found.get("end" if kind in {"E", "R"} else "start", "")
         if " start=" in line.text and " queue=" in line.text:
-            raise LineError(f"a record of type {kind} has a run's attributes: a line feed in a user's text")
+            raise LineError(f"a record of type {kind} has a job's attributes: a line feed in a user's text")
         return _NOTHING
 
     def _queue(self, key: str, at: int) -> tuple[Job, ...]:

@@ -89,10 +89,10 @@ def instants(found: Mapping[str, str]) -> tuple[int, int] | None:
     if start is None:
         if written == "0":
             return None
-        raise LineError("no start: the record is cut off, or is not of a run")
+        raise LineError("no start: the record is cut off, or is not of a job that ran")
     end = instant(found.get("end"))
     if end is None:
-        raise LineError("no end: the record is cut off, or is not of a run")
+        raise LineError("no end: the record is cut off, or is not of a job that ran")
     if end < start:
         raise LineError(f"ends at {end}, before its start at {start}")
     return start, end

@@ -26,7 +26,7 @@ BY_OTHER_HEADER: Final = "fits the first header, unlike the lines before it, whi
 def lacking(layout: Layout) -> str:
     """Why a table with this header cannot be used."""
     named = ", ".join(layout.missing)
-    return f"the table has no column{'' if len(layout.missing) == 1 else 's'} {named}: no run can be made of it"
+    return f"the table has no column{'' if len(layout.missing) == 1 else 's'} {named}: no job can be made of it"
 
 
 def why(layout: Layout | None, lines: Sequence[bytes], reason: str) -> str:
@@ -34,6 +34,6 @@ def why(layout: Layout | None, lines: Sequence[bytes], reason: str) -> str:
     if layout is None or not layout.free_last or any(layout.delimiter.encode() in line for line in lines):
         return reason
     return (
-        f"is probably the rest of the {layout.free_last} of the run before, after a line feed: in the last column "
-        "its end cannot be found. The run was read with the beginning of it; let sacct write State last"
+        f"is probably the rest of the {layout.free_last} of the job before, after a line feed: in the last column "
+        "its end cannot be found. The job was read with the beginning of it; let sacct write State last"
     )

@@ -155,7 +155,7 @@ class AllocationSteps:
         return None if job is None else Run(job, "").whole()
 
     def refuse(self) -> None:
-        """Note that an allocation was refused: the steps that follow belong to no run."""
+        """Note that an allocation was refused: the steps that follow belong to no job."""
         if self.run is not None:
             self.run.closed = True
 

@@ -58,7 +58,7 @@ _LACKING: Final = "without_text"
 # The cursor has them: on a cluster without any text it would be as long as the list of its jobs.
 _MOST_LACKING: Final = 1_000
 _WITHOUT_TEXT: Final = (
-    "sacct printed no account and name for this run, or two different ones. It is asked again "
+    "sacct printed no account and name for this job, or two different ones. It is asked again "
     "at each run of the publisher within `overlap`, and the job is stored when sacct prints them"
 )
 

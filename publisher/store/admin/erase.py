@@ -254,7 +254,7 @@ def forget(
     connection.execute(insert(erased_table).values(row))
     done = Forgotten(pseudonym, run_count, version_count, class_count, group_count, len(entries))
     registry.record_action(
-        connection, "forget", pseudonym, f"a person, in {run_count} runs and {group_count} summaries", now
+        connection, "forget", pseudonym, f"a person, in {run_count} jobs and {group_count} summaries", now
     )
     return done
 

@@ -96,7 +96,7 @@ def check_small(connection: Connection) -> Iterator[Finding]:
     )
     yield _finding("classes", _first_of(_wrong_classes(connection)), "can be read", RESTORE)
     yield _finding("local users", _first_of(class_users.wrong(connection)), "are those of their classes", USERS)
-    yield _finding("deliveries", _first_of(_wrong_deliveries(connection)), "agree with their runs and batches", RESTORE)
+    yield _finding("deliveries", _first_of(_wrong_deliveries(connection)), "agree with their jobs and batches", RESTORE)
     if not other:
         yield _finding("groups", _first_of(column_checks.wrong_groups(connection)), "are what was sent", RESTORE)
         yield _finding("batches", _first_of(column_checks.wrong_batches(connection)), "are what was stored", RESTORE)
@@ -111,7 +111,7 @@ def check_small(connection: Connection) -> Iterator[Finding]:
         yield Finding("batches", "yellow", f"{flying} in flight", "A run is active, or the next run settles them")
     unused = _unused_classes(connection)
     if unused:
-        yield Finding("classes", "green", f"{unused} belong to no run", "Harmless; `store purge` removes them")
+        yield Finding("classes", "green", f"{unused} belong to no job", "Harmless; `store purge` removes them")
 
 
 def _finding(subject: str, wrong: list[str], good: str, hint: str) -> Finding:
@@ -239,7 +239,7 @@ def _wrong_deliveries(connection: Connection) -> Iterator[str]:
         .where(or_(deliveries.c.end_time != runs.c.end_time, runs.c.end_time.is_(None)))
     )
     for record_id, name, end, of_run in engine.rows(connection, query):
-        yield f"record {record_id} for target {name} has end time {end}, its run {of_run}"
+        yield f"record {record_id} for target {name} has end time {end}, its job {of_run}"
     query_states = (
         select(targets.c.name, func.count())
         .select_from(deliveries.join(targets, deliveries.c.target_id == targets.c.id))

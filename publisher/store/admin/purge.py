@@ -347,7 +347,7 @@ def purge_month(connection: Connection, month: Month, now: int) -> int:
     note_month(connection, month, total, now)
     changes.note_erased(connection)
     groups.keep_sync_counts(connection, month)
-    registry.record_action(connection, "purge", str(month), f"{total} runs", now)
+    registry.record_action(connection, "purge", str(month), f"{total} jobs", now)
     return total
 
 

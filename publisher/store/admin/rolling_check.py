@@ -113,4 +113,4 @@ def _wrong_deliveries(connection: Connection, chosen: ColumnElement[bool]) -> It
             )
         )
         for run_id, record_id in connection.execute(query):
-            yield run_id or 0, f"run {record_id or 'unknown'}: a delivery does not agree with it"
+            yield run_id or 0, f"job {record_id or 'unknown'}: a delivery does not agree with it"

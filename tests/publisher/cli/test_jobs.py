@@ -28,7 +28,7 @@ def test_by_any_id(published: Program, name: str) -> None:
 
 def test_in_full_for_people(published: Program) -> None:
     text = published("jobs", "1000001").ok().out
-    assert text.startswith(f"Run {RECORD_ID}  (source ce1, stored ")
+    assert text.startswith(f"Job {RECORD_ID}  (source ce1, stored ")
     assert "  wall_ms                9758000\n" in text
     assert "  -> files: accepted since" in text
     assert "({" not in text
@@ -141,7 +141,7 @@ def arrays(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Program:
 def test_an_array_and_its_tasks(arrays: Program, options: tuple[str, ...], tasks: set[int | None] | None) -> None:
     done = arrays("jobs", *options, "--json")
     if tasks == set():
-        assert (done.code, "no run of job 23 matches these filters" in done.err) == (2, True)
+        assert (done.code, "job 23 does not match these filters" in done.err) == (2, True)
         return
     found = done.ok().object
     assert found["total"] == found["shown"] == len(found["records"])
@@ -153,4 +153,4 @@ def test_tasks_beyond_the_limit_are_counted(arrays: Program) -> None:
     found = arrays("jobs", "23", "--limit", "2", "--json").ok().object
     assert (found["total"], found["shown"], len(found["records"])) == (3, 2, 2)
     text = arrays("jobs", "23", "--limit", "2").ok()
-    assert (text.out.count("Run "), "the first 2 of 3 are shown" in text.err) == (2, True)
+    assert (text.out.count("Job "), "the first 2 of 3 are shown" in text.err) == (2, True)

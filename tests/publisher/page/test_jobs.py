@@ -76,7 +76,7 @@ def test_a_job_has_its_deliveries_message_and_facts(opened: PageClient, publishe
     assert "<h1>Job 7</h1>" in found
     assert "files <span" in found
     assert "summaries-of-a-service-with-a-long-name" in found
-    assert "the run has no usable benchmark" in found
+    assert "the job has no usable benchmark" in found
     assert "&lt;urf:UsageRecord" in found or "&lt;JobUsageRecord" in found or "UsageRecord" in found
     assert "local_user" in found
     assert "<h1>Jobs</h1>" in opened.ask(f"/jobs?{MONTH}&job=job1*").text

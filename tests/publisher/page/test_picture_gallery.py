@@ -26,7 +26,7 @@ HOURS: Final = tuple(range(START, STOP, 3600))
 DAYS: Final = tuple(range(START, STOP, 86_400))
 NOTES: Final = (
     "40 nodes without a table [[nodes]]: the number of cores of each is assumed to be the largest that jobs used.",
-    "Runs held more cores than [[nodes]] has on wn007, wn012.",
+    "Jobs held more cores than [[nodes]] has on wn007, wn012.",
 )
 USERS: Final = tuple(f"user{number:02}" for number in range(1, 24))
 QUEUES: Final = ("atlas", "cms", "long", "short", "gpu", "debug", "express", "test", "mpi")
@@ -113,7 +113,7 @@ def kinds(chance: random.Random) -> dict[str, tuple[Plot, dict[str, Any]]]:
                 series=(
                     Series("active queues", around(40, 500, chance, 2)),
                     Series("all queues", (64.0,) * 200 + (None,) * 30 + (64.0,) * 270),
-                    Series("queue utilization of the runs", around(38, 500, chance, 2)),
+                    Series("queue utilization of the jobs", around(38, 500, chance, 2)),
                 ),
             ),
             {},

@@ -62,7 +62,7 @@ def test_a_row_without_sums_delivers_neither_of_two_runs_with_its_key(tmp_path: 
     found, differences = reconciled(site, file=file)
     assert (found.delivered_jobs, month(found).unsettled) == (0, 2)
     assert kinds(differences) == {"unsettled": {one.record_id, other.record_id}}
-    assert {one.detail for one in differences} == {"here: waiting; 2 runs have the key of this one record"}
+    assert {one.detail for one in differences} == {"here: waiting; 2 jobs have the key of this one record"}
     site.publish()
     states = site.states("apel")
     assert sorted([states[one.record_id], states[other.record_id]]) == [State.ACCEPTED, State.HELD]
@@ -102,7 +102,7 @@ def test_one_row_does_not_confirm_two_runs_that_were_delivered(tmp_path: Path) -
     site.publisher.take_over_until("apel", one.end or 0)
     found, differences = reconciled(site, file=export(tmp_path, row(one)))
     assert (month(found).confirmed, month(found).differing, found.again_jobs) == (0, 2, 0)
-    assert {each.detail for each in differences} == {"2 runs have the key of this one record"}
+    assert {each.detail for each in differences} == {"2 jobs have the key of this one record"}
 
 
 def test_a_run_that_changed_after_the_comparison_is_sent(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_views_of_an_archive(publisher: Publisher, archive: Path, view: str, ask
 def test_an_interval_beyond_an_archive_says_what_it_has(publisher: Publisher, archive: Path) -> None:
     context = ReportContext(None, publisher.config, UNTIL)
     made = make("totals", context, ReportRequest(start=UNTIL + 10**9, stop=UNTIL + 2 * 10**9, archive=archive))
-    assert made.nothing == "no run is in the interval; the archive has runs that ended from 2001-09 to 2027-01"
+    assert made.nothing == "no job is in the interval; the archive has jobs that ended from 2001-09 to 2027-01"
 
 
 def test_every_column_comes_back(publisher: Publisher, archive: Path) -> None:
@@ -85,7 +85,7 @@ def test_months_are_written_anew(publisher: Publisher, archive: Path, tmp_path: 
 
 
 def test_a_purged_store_takes_nothing_out_of_an_archive(tmp_path: Path) -> None:
-    """A month of which the store has fewer runs than the archive is left as it is, unless somebody says otherwise."""
+    """A month of which the store has fewer jobs than the archive is left as it is, unless somebody says otherwise."""
     month = Month(2026, 11)
     assert write_month(invented(5), month, tmp_path) == Written(5)
     assert write_month(invented(3), month, tmp_path) == Written(5, refused=3)

@@ -101,7 +101,7 @@ def test_an_interval_after_all_runs(every_source: Publisher, archive: Path) -> N
     """No month is read, and no cluster is used."""
     request = ReportRequest(start=UNTIL + 10**8, stop=UNTIL + 2 * 10**8, archive=archive, dask="tcp://127.0.0.1:1")
     made = make("totals", ReportContext(None, every_source.config, UNTIL), request)
-    assert made.nothing == "no run is in the interval"
+    assert made.nothing == "no job is in the interval"
     assert made.facts["all"]["jobs"] == 0
 
 

@@ -90,6 +90,6 @@ def test_purged_months_are_named_with_the_number_of_their_runs(site: Program, vi
         store.execute("INSERT INTO purged_months (month, runs, purged_at) VALUES (202610, 1234, 1), (202608, 7, 1)")
     found = site(*asked, "--json").ok().object
     assert found["purged"] == {"2026-10": 1234}
-    assert "Not counted, because they were purged from the store: 2026-10 (1,234 runs)" in found["notes"][-1]
-    assert "2026-10 (1,234 runs)" in site(*asked).ok().err
+    assert "Not counted, because they were purged from the store: 2026-10 (1,234 jobs)" in found["notes"][-1]
+    assert "2026-10 (1,234 jobs)" in site(*asked).ok().err
     assert "purged" not in site(*asked[:2], *MONTH, "--json").ok().object, "none in the interval"

@@ -101,12 +101,12 @@ def test_what_makes_no_sense_is_reported(site: Program, arguments: tuple[str, ..
 
 def test_where_nothing_matches_it_says_what_there_is(site: Program) -> None:
     done = site("report", "utilization", *FIGURE, "--queue", "none*").ok()
-    assert "none of the 5 runs in the interval matches; existing values: queue fast.q, slow.q" in done.err
+    assert "none of the 5 jobs in the interval matches; existing values: queue fast.q, slow.q" in done.err
     assert not done.out
     site("report", "utilization", *FIGURE, "--queue", "none*", "--output", "nothing.txt").ok()
-    assert (site.folder / "nothing.txt").read_text().startswith("none of the 5 runs")
+    assert (site.folder / "nothing.txt").read_text().startswith("none of the 5 jobs")
     assert (
-        "no run is in the interval"
+        "no job is in the interval"
         in site("report", "utilization", "--since", "1969-01", "--until", "1969-02").ok().err
     )
 

@@ -46,7 +46,7 @@ def test_years_before_1970_and_the_ends_of_time(every_source: Publisher, view: s
     given = {"bin_s": 86_400 * 3_000} if view == "utilization" else {"period": "year"}
     old = asked(every_source, view, start=-(10**10), stop=-(10**9), **given)
     assert old.nothing is not None
-    assert old.nothing.startswith("no run is in the interval; runs ended from 2001-09-09T01:46:56Z to 20")
+    assert old.nothing.startswith("no job is in the interval; jobs ended from 2001-09-09T01:46:56Z to 20")
     with pytest.raises(UsageError, match="years 1 to 9999"):
         asked(every_source, view, start=-(10**12))
 

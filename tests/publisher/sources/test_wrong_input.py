@@ -117,7 +117,7 @@ UNREADABLE = {
     "negative times": (
         SERIAL.replace(b":1793500010:", b":-1793500010:"), "field 10 should be a whole number that is not negative"
     ),
-    "an end before the start": (SERIAL.replace(b":1793500110:", b":1793500000:"), "the run ends before it starts"),
+    "an end before the start": (SERIAL.replace(b":1793500110:", b":1793500000:"), "the job ends before it starts"),
     "a torn line": (SERIAL[:100] + b"\n", "a record has at least 43 fields, this line has 33"),
     "two lines glued": (SERIAL[:-1] + SERIAL, "two records are in one line"),
     "binary": (bytes(range(1, 10)) * 50 + b"\n", "a record has at least 43 fields, this line has 1"),

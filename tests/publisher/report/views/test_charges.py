@@ -372,7 +372,7 @@ queue = "free"
         "charges nothing for them."
     )
     eve = " ".join(shown(made, made.all[1]).split())
-    assert "Estimated: 0.50 EUR for 2 runs whose usage the batch system did not report." in eve
+    assert "Estimated: 0.50 EUR for 2 lost runs whose usage the batch system did not report." in eve
     assert "Estimated" not in shown(made, made.all[0])
     assert (facts["lost_runs"], facts["charged_for_lost_runs"]) == (2, "0.50")
 

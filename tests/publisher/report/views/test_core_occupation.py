@@ -167,7 +167,7 @@ def test_named_and_unnamed_ones_together() -> None:
         ("n1/0", 6.0, 6.0), ("n1/1", 6.0, 6.0), ("n1/2", 6.0, 6.0), ("n1/3", 12.0, 6.0),
         ("n2/0", 6.0, 6.0), ("n2/1", 6.0, 6.0),
     ]  # fmt: skip
-    assert any(note.startswith("For 2 runs the source has the number of cores") for note in found.notes)
+    assert any(note.startswith("For 2 jobs the source has the number of cores") for note in found.notes)
 
 
 def test_the_same_core_twice_is_more_than_all_of_it_and_said_so() -> None:
@@ -175,7 +175,7 @@ def test_the_same_core_twice_is_more_than_all_of_it_and_said_so() -> None:
     jobs = [ran(0, 24, (Host("n2", 1),), ("1",)), ran(0, 6, (Host("n2", 1),), ("1",))]
     found = occupation(jobs, "core")
     assert table(found, "core", "occupation")[4:] == [("n2/0", 0.0), ("n2/1", 1.25)]
-    assert "More than 100 %: several runs held n2/1 at once; each of them counts." in found.notes
+    assert "More than 100 %: several jobs held n2/1 at once; each of them counts." in found.notes
     assert table(occupation(jobs, "node"), "node", "occupation")[1] == ("n2", 0.625)
 
 
@@ -204,7 +204,7 @@ def test_a_run_that_ends_before_it_starts_holds_nothing_and_is_said() -> None:
     for by in ("core", "node"):
         found = occupation(jobs, by)
         assert table(found, "used_h")[-1] == (12.0,)
-        assert "Runs that end before they start count with no duration: 1." in found.notes
+        assert "Jobs that end before they start count with no duration: 1." in found.notes
 
 
 def test_numbers_that_are_not_as_many_as_the_slots_name_no_cores() -> None:

@@ -99,7 +99,7 @@ def test_the_memory_that_each_source_says_was_asked_for(
 def test_nothing_matches(every_source: Publisher) -> None:
     found = view(every_source, filters={"user": "q"})
     assert found.nothing == (
-        "none of the 123 runs in the interval matches; existing values: user alice, bob, carol, dora, eve, grace"
+        "none of the 123 jobs in the interval matches; existing values: user alice, bob, carol, dora, eve, grace"
     )
     assert found.facts["all"]["cpu_efficiency"] is None
 

@@ -125,7 +125,7 @@ def test_what_may_not_be_used_is_modelled_and_counted(tmp_path: Path, joules: st
         found = view(site)
         assert rows(found)[1]["measured_mj"] == 0
         assert rows(found)[1]["modelled_mj"] == cores * 5 * 3_600_000
-        assert [note for note in found.notes if why in note and ": 1 run" in note]
+        assert [note for note in found.notes if why in note and ": 1 job" in note]
 
 
 def test_the_name_of_a_host_in_a_note_is_a_text(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_the_note_on_watts_max_says_by_how_much_it_is_exceeded(tmp_path: Path) -
     ]  # fmt: skip
     with energy_site(tmp_path, jobs) as site:
         (note,) = [note for note in view(site).notes if "watts_max" in note]
-    assert note.endswith(": 2 runs; the highest is 2,100 W on n2 and 2 other nodes, where 1,500 W are possible.")
+    assert note.endswith(": 2 jobs; the highest is 2,100 W on n2 and 2 other nodes, where 1,500 W are possible.")
 
 
 def test_a_key_of_which_no_job_has_a_value_is_named_beside_idle_nodes(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_impossible_runs_are_left_out(tmp_path: Path) -> None:
     with energy_site(tmp_path, [{"cores": 1 << 23}, {"cores": 1 << 24}, {}]) as site:
         found = view(site)
         assert rows(found)[3]["unknown_jobs"] == 1
-        assert any("are impossible: 1 run." in note for note in found.notes)
+        assert any("are impossible: 1 job." in note for note in found.notes)
 
 
 def test_the_most_that_nodes_can_draw_is_measured(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_whole_nodes_by_the_configuration(tmp_path: Path) -> None:
     with energy_site(tmp_path, [{"queue": "alone", "joules": 7, "cores": 3}], rule) as site:
         found = view(site)
         assert rows(found)[1]["measured_mj"] == 7000
-        assert any("not checked: 1 run." in note for note in found.notes)
+        assert any("not checked: 1 job." in note for note in found.notes)
 
 
 def carbon_site(tmp_path: Path, text: str, jobs: list[dict[str, object]] | None = None) -> Publisher:

@@ -104,7 +104,7 @@ def test_the_sql_of_the_view(every_source: Publisher, archive: Path) -> None:
     of_archive = msgspec.structs.replace(request, archive=archive)
     assert "LIMIT 1000;" in make("job", context, of_archive).sql
     by_id = msgspec.structs.replace(request, filters={"job": "3.3"})
-    assert make("job", context, by_id).sql.startswith("-- The runs of an id are looked up")
+    assert make("job", context, by_id).sql.startswith("-- The jobs of an id are looked up")
 
 
 @pytest.fixture(scope="module")

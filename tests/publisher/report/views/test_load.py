@@ -50,7 +50,7 @@ def test_active_and_all_queues_load_and_utilization(site: Publisher) -> None:
     assert [series.label for series in found.plots[0].series] == [
         "active queues",
         "all queues",
-        "queue utilization of the runs",
+        "queue utilization of the jobs",
     ]
     busy = asked(site, "utilization", bins=3)
     assert table(found, "queue_utilization") == table(busy, "queue")
@@ -163,7 +163,7 @@ def test_a_job_of_an_owner(site: Publisher) -> None:
     assert not other.rows
     interval = "2001-09-09 01:46:40 until 2001-09-09 02:16:40, UTC"
     assert (other.nothing or "").startswith(
-        f"no run of user 'x' has the id '6', and no run in the interval, {interval}, has"
+        f"no job of user 'x' has the id '6', and no job in the interval, {interval}, has"
     )
     assert not asked(site, "job", filters={"job": "job[12]", "user": "x"}).rows
 

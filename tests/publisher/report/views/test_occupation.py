@@ -88,10 +88,10 @@ def test_where_nothing_matches_no_table_of_zeros_is_shown(site: Publisher, by: t
     """But a node of the table that was idle while others had runs has one."""
     other = view(site, "occupation", by=by, filters={"user": "nobody"})
     assert other.rows == ()
-    assert other.nothing == "none of the 4 runs in the interval matches; existing values: user ada, bob"
+    assert other.nothing == "none of the 4 jobs in the interval matches; existing values: user ada, bob"
     before = view(site, "occupation", by=by, start=at(1) - 9 * 86_400, stop=at(1) - 86_400)
     assert before.rows == ()
-    assert str(before.nothing).startswith("no run is in the interval; runs ended from 2026-03-02T06:00:00Z")
+    assert str(before.nothing).startswith("no job is in the interval; jobs ended from 2026-03-02T06:00:00Z")
     idle = view(site, "occupation", by=by, stop=at(2), filters={"host": "n2"})
     assert idle.nothing is None
     assert {row[-1] for row in idle.rows} == {0.0}
@@ -144,7 +144,7 @@ def test_nodes_in_service_for_a_part_of_a_period(tmp_path: Path) -> None:
 def test_more_held_than_there_is_is_said(tmp_path: Path) -> None:
     with torque_site(tmp_path, nodes='[[nodes]]\nname = "n1"\ncores = 1\n') as site:
         found = view(site, "occupation", start=at(2, 12), stop=at(2, 18))
-        assert "Runs held more cores than [[nodes]] has on n1." in found.notes
+        assert "Jobs held more cores than [[nodes]] has on n1." in found.notes
 
 
 def test_the_future_does_not_count(site: Publisher) -> None:

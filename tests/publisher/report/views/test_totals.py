@@ -132,7 +132,7 @@ def test_what_ended_before_counts_nowhere(tmp_path: Path) -> None:
         request = ReportRequest(start=NOVEMBER, stop=NOVEMBER + 100, interval=counted)  # type: ignore[arg-type]
         made = make("totals", ReportContext(site.publisher.store, site.config, site.now), request)
         assert made.nothing is not None
-        assert made.nothing.startswith("no run is in the interval; runs ended from ")
+        assert made.nothing.startswith("no job is in the interval; jobs ended from ")
 
 
 def test_its_sql_is_shown(every_source: Publisher) -> None:
@@ -190,7 +190,7 @@ def test_another_interval_beside(tmp_path: Path) -> None:
     ]  # fmt: skip
     year = compared(site, "year", NOVEMBER, NOVEMBER + 30 * 86_400, by=("user",))
     assert year.facts["compared_with"] == {"since": "2025-11-01T00:00:00Z", "until": "2025-12-01T00:00:00Z"}
-    assert any("no run is in the interval" in note for note in year.notes)
+    assert any("no job is in the interval" in note for note in year.notes)
     assert [one.label for one in year.plots[0].series] == ["core hours", "a year before"]
     layered = compared(site, "previous", NOVEMBER, NOVEMBER + 30 * 86_400, by=("user", "queue")).plots[0]
     assert layered.stacked

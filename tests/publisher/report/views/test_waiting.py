@@ -46,7 +46,7 @@ def test_by_day_and_size(site: Publisher) -> None:
 
 def test_a_job_counts_where_it_started(site: Publisher) -> None:
     found = view(site, "waiting", filters={"user": "nobody"})
-    assert found.nothing == "none of the 4 runs in the interval matches; existing values: user ada, bob"
+    assert found.nothing == "none of the 4 jobs in the interval matches; existing values: user ada, bob"
 
 
 some_runs = st.lists(

@@ -39,7 +39,7 @@ def test_a_table_that_lacks_columns_is_refused_once(tmp_path: Path, header: str,
     file = tmp_path / "sacct.psv"
     file.write_text(f"{header}\n{rows}")
     seen = Seen()
-    with pytest.raises(SourceFormatError, match=f"sacct.psv: the table has no {lacks}: no run can be made") as reported:
+    with pytest.raises(SourceFormatError, match=f"sacct.psv: the table has no {lacks}: no job can be made") as reported:
         read_on(source(file), seen)
     assert "sacct --allusers --duplicates --noconvert --parsable2 --starttime=" in reported.value.hint, (
         "else only today"
@@ -82,7 +82,7 @@ def test_the_rest_of_a_name_in_the_last_column_is_called_so(tmp_path: Path) -> N
     assert {job.name for job in seen.jobs.values()} == {"two", "job8", "a"}
     assert [one.raw for one in seen.unreadable] == [b"lines", b"b\nc"]
     for one in seen.unreadable:
-        assert one.reason.startswith("is probably the rest of the JobName of the run before, after a line feed")
+        assert one.reason.startswith("is probably the rest of the JobName of the job before, after a line feed")
         assert one.reason.endswith("let sacct write State last")
 
 
