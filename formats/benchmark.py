@@ -116,7 +116,7 @@ def require_benchmark(job: Job, view: View, notes: list[Note]) -> Benchmark:
 
 
 def _unusable(job: Job) -> str:
-    return ", ".join(_as_written(each) for each in job.benchmarks if not _is_usable(each))
+    return ", ".join(_as_written(benchmark) for benchmark in job.benchmarks if not _is_usable(benchmark))
 
 
 def _as_written(benchmark: Benchmark) -> str:

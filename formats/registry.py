@@ -93,10 +93,10 @@ def report_format(name: str, view: View) -> UtilizationFormat:
 
 
 def _made(shape: Shape, name: str, view: View) -> Any:
-    found = FORMATS.get(name)
-    if found is None or found.shape != shape:
+    known_format = FORMATS.get(name)
+    if known_format is None or known_format.shape != shape:
         raise UnknownFormatError(name, names_of(shape))
-    return found.make(view)
+    return known_format.make(view)
 
 
 def format_of_message(payload: bytes) -> Format:

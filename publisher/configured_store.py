@@ -90,10 +90,10 @@ class ConfiguredStore:
     def context_errors(self) -> dict[str, str]:
         """By name, the spooling contexts that could not be written since this was last asked, or still cannot be, and
         why; also after `close`."""
-        found, self._context_errors = self._context_errors, {}
+        errors, self._context_errors = self._context_errors, {}
         if self._spooler is not None:
-            found |= {each.name: each.problem for each in self._spooler.states() if each.problem is not None}
-        return found
+            errors |= {state.name: state.problem for state in self._spooler.states() if state.problem is not None}
+        return errors
 
     def written_contexts(self) -> dict[str, str]:
         """Write to the spooling contexts what they lack; then as `context_errors`."""

@@ -85,7 +85,9 @@ def present_arguments(arguments: Sequence[str], former: FormerNames) -> list[str
     end = words.index("--") if "--" in words else len(words)
     for place, word in enumerate(words[:end]):
         option, equals, value = word.partition("=")
-        now = next((former.options[key] for each in commands if (key := f"{each} {option}") in former.options), None)
+        now = next(
+            (former.options[key] for command in commands if (key := f"{command} {option}") in former.options), None
+        )
         if now:
             warn(option, now)
             words[place] = f"{now}{equals}{value}"

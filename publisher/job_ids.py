@@ -56,10 +56,10 @@ def local_id(text: str) -> LocalId:
     text = index_key(text)
     if condor := _CONDOR.fullmatch(text):
         return LocalId(condor[2], condor[3], _short(condor[1]), text.lower())
-    found = _ID.fullmatch(text.rpartition("/")[2])
-    if found is None:
+    match = _ID.fullmatch(text.rpartition("/")[2])
+    if match is None:
         return LocalId(text)
-    return LocalId(found[1].lstrip("0") or "0", found[2] or found[3], _short(found[4]))
+    return LocalId(match[1].lstrip("0") or "0", match[2] or match[3], _short(match[4]))
 
 
 def _short(host: str | None) -> str | None:
@@ -111,8 +111,8 @@ class _Numbered(NamedTuple):
 
 @lru_cache(maxsize=20_000)
 def _numbered(text: str) -> _Numbered | None:
-    found = _WITH_PREFIX.fullmatch(text)
-    return found and _Numbered(found[1] or "", local_id(found[2]))
+    match = _WITH_PREFIX.fullmatch(text)
+    return match and _Numbered(match[1] or "", local_id(match[2]))
 
 
 class JobPattern:
@@ -148,7 +148,9 @@ class JobPattern:
         """Whether this job matches."""
         own, name, global_id, array_id, task, cluster, dqs_job_name = ids
         if self._match is not None:
-            stripped = own[len(found.prefix) :] if own and not own[0].isdigit() and (found := _numbered(own)) else None
+            stripped = (
+                own[len(numbered.prefix) :] if own and not own[0].isdigit() and (numbered := _numbered(own)) else None
+            )
             words = (own, stripped, name, global_id, array_id, dqs_job_name)
             return any(self._match(word) for word in words if word)
         if self._text in (own, name, global_id, array_id, dqs_job_name):

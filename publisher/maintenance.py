@@ -167,11 +167,11 @@ class StoreMaintenance:
 
         hint = "`usage-publisher store spool` fills it again"
         try:
-            found = spooler.all_incomplete(self._store, self._config.spool)
+            incomplete = spooler.all_incomplete(self._store, self._config.spool)
         except PublisherError as error:
             yield Finding("spooling", "red", str(error), hint)
             return
-        for name, kinds in found.items():
+        for name, kinds in incomplete.items():
             numbers = [
                 f"{one.there:,} of {one.stored:,} {kind}" for kind, one in kinds.items() if one.there != one.stored
             ]
@@ -181,7 +181,7 @@ class StoreMaintenance:
             else:
                 text = f"the context {name} has {', '.join(kinds)} that are not as they were written"
                 yield Finding("spooling", "red", text, hint)
-        if not found:
+        if not incomplete:
             yield Finding("spooling", "green", "every context has what the store has")
 
     def repair(self) -> list[Miscounted]:
@@ -272,7 +272,8 @@ class StoreMaintenance:
         # Without its runs, nobody could tell any more what the open corrections of a closed month are.
         wrong = self._uncorrected() if months else ()
         months = [
-            msgspec.structs.replace(one, kept=one.kept or _UNCORRECTED) if one.month in wrong else one for one in months
+            msgspec.structs.replace(month, kept=month.kept or _UNCORRECTED) if month.month in wrong else month
+            for month in months
         ]
         return PurgePlan(months, messages, receipts)
 

@@ -53,14 +53,14 @@ def load(group: str, name: str, key: str) -> Any:
 
     Raises `ConfigError` for an add-on that cannot be loaded.
     """
-    found = next((point for point in _points(group) if point.name == name), None)
-    if found is None:
+    entry_point = next((point for point in _points(group) if point.name == name), None)
+    if entry_point is None:
         return None
     try:
-        return found.load()
+        return entry_point.load()
     except Exception as error:
         raise ConfigError(
-            f"{name!r} ({found.value}) cannot be loaded: {what_went_wrong(error)}",
+            f"{name!r} ({entry_point.value}) cannot be loaded: {what_went_wrong(error)}",
             key=key,
             hint="Reinstall the package that brings it",
         ) from error
@@ -158,13 +158,13 @@ def totals_by_kind() -> dict[str, TotalsKind]:
 
 def formats_that_inspect() -> tuple[Format, ...]:
     """The formats of add-ons that inspect messages, without those that cannot be loaded."""
-    found = []
+    formats = []
     for name in names(FORMATS):
         with suppress(ConfigError):
             form = format_of(name)
             if form.inspected is not None:
-                found.append(msgspec.structs.replace(form, inspected=partial(_inspected, name, form.inspected)))
-    return tuple(found)
+                formats.append(msgspec.structs.replace(form, inspected=partial(_inspected, name, form.inspected)))
+    return tuple(formats)
 
 
 def _inspected(name: str, inspect: Callable[[str], InspectedText | None], text: str) -> InspectedText | None:

@@ -64,8 +64,8 @@ class TemporaryDatabase:
     def row(self, query: str, *values: object) -> tuple[Any, ...] | None:
         """The first row that a query finds."""
         with self._explained():
-            found: tuple[Any, ...] | None = self._connection.execute(query, values).fetchone()
-        return found
+            row: tuple[Any, ...] | None = self._connection.execute(query, values).fetchone()
+        return row
 
     def each(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         """What a query finds, row by row. What it looks at must not be changed meanwhile."""

@@ -138,8 +138,8 @@ def duration_s(value: object) -> float:
     """Seconds of `90`, `"90s"`, `"1h30m"`, `"2d"`. Raises ValueError for anything else."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value)
-    elif isinstance(value, str) and (found := _DURATION.findall(value)) and not _DURATION.sub("", value).strip():
-        seconds = sum(float(number) * _UNIT_S[unit] for number, unit in found)
+    elif isinstance(value, str) and (parts := _DURATION.findall(value)) and not _DURATION.sub("", value).strip():
+        seconds = sum(float(number) * _UNIT_S[unit] for number, unit in parts)
     else:
         raise ValueError(_DURATION_HELP)
     if not 0 <= seconds < math.inf:
@@ -162,8 +162,8 @@ _MONTHS = re.compile(r"(\d{1,4})\s*(months?|years?)")
 
 def months_of_age(value: object) -> int:
     """How many months `"36 months"` or `"3 years"` are. Raises ValueError for anything else, and for less than one."""
-    found = _MONTHS.fullmatch(value) if isinstance(value, str) else None
-    count = int(found[1]) * (12 if found[2].startswith("year") else 1) if found else 0
+    match = _MONTHS.fullmatch(value) if isinstance(value, str) else None
+    count = int(match[1]) * (12 if match[2].startswith("year") else 1) if match else 0
     if count < 1:
         raise ValueError("must be an age such as '36 months' or '3 years'")
     return count
@@ -189,12 +189,12 @@ def zoned_instant_s(text: str) -> int:
     if text.isascii() and text.isdecimal() and len(text) <= 11:
         return int(text)
     try:
-        found = datetime.fromisoformat(text)
+        instant = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a time such as 2026-11-01T00:00Z") from None
-    if found.tzinfo is None:
+    if instant.tzinfo is None:
         raise ValueError(f"{text!r} has no zone, so it may be two instants: write Z, or an offset such as +01:00")
-    return int(found.timestamp())
+    return int(instant.timestamp())
 
 
 _MOMENT_HELP = "write it as 2026-11-01, 2026-11-01T12:00, 2026-11, -7d, or @1793491200"
@@ -268,20 +268,20 @@ def mistake(text: str, error: tomllib.TOMLDecodeError) -> tuple[int | None, str]
 
     A password within a URL is not shown.
     """
-    found = _PLACE.fullmatch(str(error))
-    if found is None:
+    match = _PLACE.fullmatch(str(error))
+    if match is None:
         return None, str(error)
     lines = text.rstrip("\r\n").split("\n")
-    if found[2] is None:  # the end, of which nobody needs to see blank lines
+    if match[2] is None:  # the end, of which nobody needs to see blank lines
         number, column = len(lines), len(lines[-1]) + 1
     else:
-        number, column = int(found[2]), int(found[3])
+        number, column = int(match[2]), int(match[3])
     line = lines[number - 1].rstrip("\r") if number <= len(lines) else ""
     before, after = line[: column - 1], line[column - 1 :]
     cut = ("..." if len(before) > _MOST_SHOWN else "") + before[-_MOST_SHOWN:]
     rest = after[:_MOST_SHOWN] + ("..." if len(after) > _MOST_SHOWN else "")
     shown = _PASSWORD.sub(r"\1...@", f"{cut}>>>{rest}")
-    return number, f"column {column}: {found[1]}: {shown}"
+    return number, f"column {column}: {match[1]}: {shown}"
 
 
 def quoted(text: object) -> str:

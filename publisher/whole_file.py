@@ -104,13 +104,13 @@ def require_own_folder(folder: Path) -> None:
 def _kept_mode(path: Path) -> int | None:
     """Type and permissions of what is there and ours, or is a device; None where they are not kept. Raises OSError."""
     try:
-        found = path.lstat()
+        file_status = path.lstat()
     except FileNotFoundError:
         return None
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(file_status.st_mode):
         raise OSError(errno.ELOOP, "it is a symbolic link; name the file that it leads to")
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(file_status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISCHR(found.st_mode)):
+    if not (stat.S_ISREG(file_status.st_mode) or stat.S_ISCHR(file_status.st_mode)):
         raise OSError(errno.EINVAL, "it is neither a file nor a device")
-    return found.st_mode if stat.S_ISCHR(found.st_mode) or found.st_uid == os.geteuid() else None
+    return file_status.st_mode if stat.S_ISCHR(file_status.st_mode) or file_status.st_uid == os.geteuid() else None

@@ -145,7 +145,7 @@ class AuditorFormat:
         record = {
             "record_id": record_id,
             "meta": {name: [text] for name, text in self._meta(job, start, notes).items()},
-            "components": [self._component(each, job) for each in self._options.components],
+            "components": [self._component(component, job) for component in self._options.components],
             "start_time": date_time(start),
             "stop_time": date_time(job.end),
         }

@@ -40,27 +40,27 @@ def check_text(text: str, now: int | None = None, most: int | None = None) -> li
     """
     if not text.strip():
         return [Violation("error", 0, "", "an empty message stops the server's loader", "APEL server")]
-    found = list(_characters(text))
+    violations = list(_characters(text))
     try:
         message = parse(text)
     except NotApelTextError as error:
-        return [*found, Violation("error", 0, "", str(error), "APEL message format")]
+        return [*violations, Violation("error", 0, "", str(error), "APEL message format")]
     message_type = type_of(message.header, message.kind, message.version)
     if message_type is None:
         rule = f"message type {shown(message.header)} not recognised"
-        return [*found, Violation("error", 0, "", rule, "APEL message format")]
+        return [*violations, Violation("error", 0, "", rule, "APEL message format")]
     if not message.records:
-        found.append(Violation("warning", 0, "", "a header without records: nothing is stored", "APEL server"))
+        violations.append(Violation("warning", 0, "", "a header without records: nothing is stored", "APEL server"))
     errors = 0
     for record in message.records:
         for violation in _record(message_type, record, now):
-            found.append(violation)
+            violations.append(violation)
             errors += violation.level == "error"
             if most is not None and errors >= most:
                 rule = f"not checked from here on: {errors} rules are broken before"
-                return [*found, Violation("error", record.number, "", rule, "a limit of inspect")]
-    found += _equal_keys(message_type, message)
-    return found
+                return [*violations, Violation("error", record.number, "", rule, "a limit of inspect")]
+    violations += _equal_keys(message_type, message)
+    return violations
 
 
 def _characters(text: str) -> Iterator[Violation]:

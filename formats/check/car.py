@@ -129,18 +129,18 @@ def check_compute_records(root: etree._Element, payload: bytes, now: int | None)
 
     `now` (epoch seconds) adds the rule that depends on its clock.
     """
-    found = []
+    violations = []
     if not payload.isascii():
-        found.append(Violation("error", 0, "", "not ASCII: SSM's receiver cannot decode it", _SIGNING))
+        violations.append(Violation("error", 0, "", "not ASCII: SSM's receiver cannot decode it", _SIGNING))
     if _BEFORE_ROOT.match(payload):
         rule = "a comment or an instruction before the root: not recognised"
-        found.append(Violation("error", 0, "", rule, _SOURCE))
+        violations.append(Violation("error", 0, "", rule, _SOURCE))
     if looks_encrypted(payload):
         rule = "contains the media type of encrypted messages: SSM treats it as encrypted"
-        found.append(Violation("error", 0, "", rule, _SIGNING))
+        violations.append(Violation("error", 0, "", rule, _SIGNING))
     records = record_elements(root)
     if not records:
-        found.append(Violation("error", 0, "", "no records: the file does not contain car records", _RECEIVERS))
+        violations.append(Violation("error", 0, "", "no records: the file does not contain car records", _RECEIVERS))
     keys: dict[tuple[str, ...], int] = {}
     for number, element in enumerate(records, 1):
         check = _CarCheck(element, number, _SOURCE)
@@ -148,8 +148,8 @@ def check_compute_records(root: etree._Element, payload: bytes, now: int | None)
         if key in keys:
             check.warning("", f"has the key of record {keys[key]}, which it replaces", "APEL database")
         keys[key] = number
-        found += check.found
-    return found
+        violations += check.found
+    return violations
 
 
 class _CarCheck(RecordCheck):

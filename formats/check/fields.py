@@ -45,8 +45,8 @@ def each_fields_of(format_name: str, message: bytes) -> Iterator[Fields]:
             yield fields
     elif form.content_type == "application/json":
         yield from (_gathered(_json_pairs(record, "")) for record in msgspec.json.decode(message, type=list[Any]))
-    elif form.inspected is not None and (found := form.inspected(message.decode())) is not None:
-        yield from (_gathered(record.fields.items()) for record in found.records)
+    elif form.inspected is not None and (inspected := form.inspected(message.decode())) is not None:
+        yield from (_gathered(record.fields.items()) for record in inspected.records)
     else:
         yield from (_gathered(record.pairs) for record in parse_text(message.decode("ascii")).records)
 

@@ -123,23 +123,23 @@ def _label(record: etree._Element, namespace: str) -> str | None:
 
 def _violations(record: str, messages: Iterable[str]) -> list[SchemaViolation]:
     """The messages of the schema validation; messages about details are joined to the one that names the element."""
-    found, details = [], []
+    violations, details = [], []
     for message in messages:
         details.append(message)
         if match := _ELEMENT.search(message):
-            found.append(SchemaViolation(record, match[1], "; ".join(details)))
+            violations.append(SchemaViolation(record, match[1], "; ".join(details)))
             details = []
-    return [*found, SchemaViolation(record, "", "; ".join(details))] if details else found
+    return [*violations, SchemaViolation(record, "", "; ".join(details))] if details else violations
 
 
 def _beyond_grammar(record: etree._Element, namespace: str) -> list[tuple[str, str]]:
     """Rules of the standards that their schemas do not express."""
-    found = []
+    breaches = []
     counts = Counter(etree.QName(child).localname for child in record)
     if namespace == UR:
-        found += [(name, f"occurs {counts[name]} times; it must occur once") for name in _ONCE if counts[name] > 1]
+        breaches += [(name, f"occurs {counts[name]} times; it must occur once") for name in _ONCE if counts[name] > 1]
     if namespace == CAR:
         kinds = Counter(cpu.get(f"{{{CAR}}}usageType", "all") for cpu in record.findall(f"{{{CAR}}}CpuDuration"))
         if kinds["all"] != 1:
-            found.append(("CpuDuration", f"usageType all occurs {kinds['all']} times; it must occur once"))
-    return found
+            breaches.append(("CpuDuration", f"usageType all occurs {kinds['all']} times; it must occur once"))
+    return breaches

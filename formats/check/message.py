@@ -163,11 +163,11 @@ def _inspect_apel(text: str, now: int | None) -> Inspection:
         message = parse_text(text)
     except NotApelTextError:
         return Inspection("", "text of an unknown format", "", (), violations)
-    found = type_of(message.header, message.kind, message.version)
-    if found is None:
+    message_type = type_of(message.header, message.kind, message.version)
+    if message_type is None:
         return Inspection("", f"text with the header {shown(message.header)}", "", (), violations)
-    form = FORMATS[found.name]
-    title = f"{form.title} v{found.version} ({shown(message.header)})"
+    form = FORMATS[message_type.name]
+    title = f"{form.title} v{message_type.version} ({shown(message.header)})"
     return Inspection(form.name, title, form.service, _text_records(form, message), violations)
 
 

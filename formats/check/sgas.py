@@ -65,7 +65,7 @@ _KNOWN_EXTENSIONS: Final = frozenset(
 
 def check_usage_records(root: etree._Element, payload: bytes) -> list[Violation]:
     """Everything that SGAS would refuse or alter in a message, given its bytes and its root element."""
-    found = list(_message(root, payload))
+    violations = list(_message(root, payload))
     ids: Counter[str] = Counter()
     for number, element in enumerate(record_elements(root), 1):
         check = RecordCheck(element, number, _SOURCE)
@@ -83,30 +83,32 @@ def check_usage_records(root: etree._Element, payload: bytes) -> list[Violation]
                 check.warning(
                     "RecordIdentity@recordId", "occurs earlier in this message: the first one counts", _RECEIVERS
                 )
-        found += check.found
-    return found
+        violations += check.found
+    return violations
 
 
 def _message(root: etree._Element, payload: bytes) -> list[Violation]:
-    found = []
+    violations = []
     if len(payload) > LARGEST_BODY_BYTES:
         rule = f"{len(payload)} bytes; the front end, as shipped, accepts {LARGEST_BODY_BYTES}"
-        found.append(Violation("error", 0, "", rule, _RECEIVERS))
+        violations.append(Violation("error", 0, "", rule, _RECEIVERS))
     try:
         payload.decode("utf-8")
     except UnicodeDecodeError:
         rule = "not UTF-8; the service decodes every message as UTF-8, whatever it declares"
-        found.append(Violation("error", 0, "", rule, _RECEIVERS))
+        violations.append(Violation("error", 0, "", rule, _RECEIVERS))
     records = record_elements(root)
     if records != [root] and len(records) < len(root):
         known = set(records)
         others = sorted({etree.QName(child).localname for child in root if child not in known})
-        found.append(
+        violations.append(
             Violation("error", 0, shown(others[0]), "is not a record, and the service accepts records only", _SOURCE)
         )
     elif not records:
-        found.append(Violation("warning", 0, "", "no records: the service answers 200 and stores nothing", _RECEIVERS))
-    return found
+        violations.append(
+            Violation("warning", 0, "", "no records: the service answers 200 and stores nothing", _RECEIVERS)
+        )
+    return violations
 
 
 def _identity(check: RecordCheck) -> str | None:
@@ -303,11 +305,11 @@ def _transfer(check: RecordCheck, transfer: etree._Element) -> None:
         return
     facts: dict[str, str] = {}
     for name in ("URL", *_FACTS_OF_TRANSFERS):
-        found = transfer.findall(f"{{{_TR}}}{name}")
-        if any(not element.text for element in found) and name != "URL":
+        elements = transfer.findall(f"{{{_TR}}}{name}")
+        if any(not element.text for element in elements) and name != "URL":
             check.error(f"{kind}/{name}", "an empty element", _RECEIVERS)
-        if found:
-            facts[name] = found[-1].text or ""
+        if elements:
+            facts[name] = elements[-1].text or ""
     if not facts.get("URL"):
         check.error(f"{kind}/URL", "missing or empty")
     check.length(Rules.TRANSFER_URL, facts.get("URL", ""))

@@ -185,13 +185,15 @@ def check_report(report: UtilizationReport) -> list[Violation]:
         bins = Bins(report.start, report.stop, report.bin_s)
     except ValueError as error:
         return [Violation("error", 0, "bins", str(error), _SOURCE)]
-    found = [] if report.site else [Violation("error", 0, "site", "is empty", _SOURCE)]
+    violations = [] if report.site else [Violation("error", 0, "site", "is empty", _SOURCE)]
     if len(report.bins) != bins.count:
         rule = f"{len(report.bins)} bins; the interval has {bins.count}"
-        return [*found, Violation("error", 0, "bins", rule, _SOURCE)]
+        return [*violations, Violation("error", 0, "bins", rule, _SOURCE)]
     for number, (one, edge) in enumerate(zip(report.bins, bins.edges(), strict=True), 1):
-        found += [Violation("error", number, field, rule, _SOURCE) for field, rule in _wrong(one, edge, report.bin_s)]
-    return found
+        violations += [
+            Violation("error", number, field, rule, _SOURCE) for field, rule in _wrong(one, edge, report.bin_s)
+        ]
+    return violations
 
 
 def _wrong(one: Bin, edge: tuple[int, int], size_s: int) -> Iterator[tuple[str, str]]:

@@ -252,7 +252,9 @@ class WaldurFold:
 
     def __init__(self, view: View) -> None:
         self._options = options_of(view)
-        self._components = [(each.name, *_AMOUNTS[each.amount], _unit_of(each)) for each in self._options.components]
+        self._components = [
+            (component.name, *_AMOUNTS[component.amount], _unit_of(component)) for component in self._options.components
+        ]
         self._with_users = self._options.users and view.dn == "send"
         self._months: dict[ResourceMonth, _GrowingUsage] = {}
 

@@ -101,7 +101,7 @@ class WaldurUsageFormat:
     overhead_bytes, separator_bytes = 3, 2
 
     def __init__(self, view: View) -> None:
-        self._configured = {each.name for each in options_of(view).components}
+        self._configured = {component.name for component in options_of(view).components}
 
     def message(self, bodies: Sequence[bytes]) -> bytes:
         """The complete message: a list."""
@@ -169,14 +169,14 @@ def _following(earlier: ResourceUsage, total: ResourceUsage, is_there: bool) -> 
 
 
 def _left_over(total: ResourceUsage, options: msgspec.Struct | None, is_there: bool) -> list[str]:
-    known = {each.name for each in (options if isinstance(options, WaldurOptions) else DEFAULTS).components}
+    known = {component.name for component in (options if isinstance(options, WaldurOptions) else DEFAULTS).components}
     perhaps = {} if is_there else total.before
     return [name for name, each in total.usage.items() if name not in known and (each.cents or name in perhaps)]
 
 
 def _is_reported(amount: str, options: msgspec.Struct | None) -> bool:
     settings = options if isinstance(options, WaldurOptions) else DEFAULTS
-    names = [each.name for each in settings.components]
+    names = [component.name for component in settings.components]
     return amount in names or (settings.users and any(amount.startswith(_of_user(name, "")) for name in names))
 
 

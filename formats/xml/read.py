@@ -226,8 +226,8 @@ class _RecordReader:
         return self._element.findall("/".join(steps))
 
     def _text(self, path: str) -> str | None:
-        found = self._all(path)
-        return (found[0].text or None) if found else None
+        texts = self._all(path)
+        return (texts[0].text or None) if texts else None
 
     def _typed(self, path: str, kind: str | None) -> str | None:
         for element in self._all(path):

@@ -138,10 +138,10 @@ def _lines_of(text: str | None) -> tuple[int, int] | None:
     """The first and the last line of `10-20` or `10`. Raises `UsageError`."""
     if text is None:
         return None
-    found = re.fullmatch(r"(\d{1,12})(?:-(\d{1,12}))?", text, re.ASCII)
-    if found is None or int(found[2] or found[1]) < int(found[1]):
+    match = re.fullmatch(r"(\d{1,12})(?:-(\d{1,12}))?", text, re.ASCII)
+    if match is None or int(match[2] or match[1]) < int(match[1]):
         raise UsageError(f"--lines {text} is not a range of lines", hint="Write it as 10-20")
-    return int(found[1]), int(found[2] or found[1])
+    return int(match[1]), int(match[2] or match[1])
 
 
 def collected_json(found: dict[str, Collected]) -> dict[str, Any]:

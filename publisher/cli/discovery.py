@@ -29,8 +29,8 @@ def _usual_places(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
             place = Template(path).safe_substitute(_DEFAULTS | dict(environment))
             if "$" not in place:  # else the batch system is not set up for this user
                 yield kind.name, Path(place)
-        if kind.program and (found := shutil.which(kind.program, path=environment.get("PATH"))):
-            yield kind.name, Path(found)
+        if kind.program and (program := shutil.which(kind.program, path=environment.get("PATH"))):
+            yield kind.name, Path(program)
 
 
 def readable(place: Path) -> Path | None:

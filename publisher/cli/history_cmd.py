@@ -70,8 +70,8 @@ def run_json(run: ProgramRun) -> dict[str, Any]:
         "exit_code": run.exit_code,
         "error": summary.problem,
         "findings": summary.findings,
-        "sources": {each.name: _work_json(each) for each in summary.sources},
-        "targets": {each.name: _work_json(each) for each in summary.targets},
+        "sources": {source.name: _work_json(source) for source in summary.sources},
+        "targets": {target.name: _work_json(target) for target in summary.targets},
     }
 
 

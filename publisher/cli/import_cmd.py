@@ -161,14 +161,14 @@ def _take_queue(path: Path, target: str, *, dry_run: bool, yes: bool) -> int:
         try:
             now = publisher.tools.clock()
             queue = Queue(path, publisher.store, plan.target_id, settings, service.payload_limit_bytes(), now)
-            found = list(queue.messages())
+            messages = list(queue.messages())
             if not session.json:
-                _show_queue(found)
-            sends = any(message.fate != "leave" for message in found)
+                _show_queue(messages)
+            sends = any(message.fate != "leave" for message in messages)
             if dry_run or not sends:
                 if session.json:
-                    json_object({"messages": found})
-                return REJECTED if found and not sends else DONE
+                    json_object({"messages": messages})
+                return REJECTED if messages and not sends else DONE
             confirm(
                 "Send them? SSM must be stopped.", yes=yes, hint="Add --yes, or --dry-run to see what would be sent"
             )
@@ -178,7 +178,7 @@ def _take_queue(path: Path, target: str, *, dry_run: bool, yes: bool) -> int:
         with publisher.store.write() as connection:
             detail = f"{path}: {taken.sent} messages sent, {taken.set_aside} not needed, {taken.left} left"
             registry.record_action(connection, "import ssm-queue", target, detail, publisher.tools.clock())
-    _show_taken(path, found, taken)
+    _show_taken(path, messages, taken)
     return _code_of(taken)
 
 

@@ -116,9 +116,9 @@ def _verdict(inspection: Inspection) -> str:
     who = inspection.service or "a service"
     errors = sum(violation.level == "error" for violation in inspection.violations)
     warnings = len(inspection.violations) - errors
-    found = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
+    counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
     does = "accept" if inspection.taken else "refuse"
-    return f"{counted(len(inspection.records), 'record')}; {found}; {who} would {does} it"
+    return f"{counted(len(inspection.records), 'record')}; {counts}; {who} would {does} it"
 
 
 def _columns_and_rows(inspection: Inspection, limit: int) -> tuple[list[str], list[list[object]]]:

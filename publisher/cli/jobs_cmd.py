@@ -111,12 +111,12 @@ def jobs(
                 selected=(window, chosen) != (Window(), JobFilter()),
             )
             return
-        found = publisher.jobs_found(window, chosen, most)
+        matches = publisher.jobs_found(window, chosen, most)
     if session.json:
-        json_object(list_json([run_json(known) for known in found.jobs], found.total))
-    elif found.jobs:
-        _list(found.jobs)
-        say_if_cut(len(found.jobs), found.total, "newest")
+        json_object(list_json([run_json(known) for known in matches.jobs], matches.total))
+    elif matches.jobs:
+        _list(matches.jobs)
+        say_if_cut(len(matches.jobs), matches.total, "newest")
     else:
         say(publisher.missing or "no job matches")
 

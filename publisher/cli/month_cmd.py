@@ -87,7 +87,11 @@ def list_(
     """List the closed months with their open corrections; or the statements and open corrections of one."""
     chosen = month_in(month, "MONTH") if month is not None else None
     with session.publisher() as publisher:
-        months = [one for one in publisher.closed_months() if chosen is None or one.changes.month == chosen]
+        months = [
+            closed_month
+            for closed_month in publisher.closed_months()
+            if chosen is None or closed_month.changes.month == chosen
+        ]
     if session.json:
         json_object(list_json([_month_json(one) for one in months], len(months)))
     elif not months:
@@ -111,10 +115,10 @@ def list_(
 def _show_statements(statements: Sequence[ClosedStatement]) -> None:
     rows: list[list[object]] = [
         [
-            one.statement.number, one.statement.payer, f"{one.statement.total:,f}", one.statement.cancels,
-            one.cancelled_by,
+            statement.statement.number, statement.statement.payer, f"{statement.statement.total:,f}",
+            statement.statement.cancels, statement.cancelled_by,
         ]
-        for one in statements
+        for statement in statements
     ]  # fmt: skip
     show_table("", ["number", "payer", "total", "replaces", "cancelled by"], rows, right={"total"})
 
@@ -140,7 +144,7 @@ def _month_json(month: ClosedMonth) -> dict[str, Any]:
         "total": str(month.total),
         "open": str(changes.open_amount),
         "digest": changes.closing.digest.hex(),
-        "statements": [_statement_json(one) for one in month.statements],
+        "statements": [_statement_json(statement) for statement in month.statements],
         "corrections": [
             {"payer": payer, **_correction_json(one)} for payer, some in changes.corrections.items() for one in some
         ],
@@ -153,7 +157,7 @@ def _statement_json(one: ClosedStatement) -> dict[str, Any]:
         "month": str(one.month),
         "payer": one.statement.payer,
         "total": str(one.statement.total),
-        "corrections": [_correction_json(each) for each in one.statement.corrections],
+        "corrections": [_correction_json(correction) for correction in one.statement.corrections],
         "cancels": one.statement.cancels or None,
         "cancelled_by": one.cancelled_by or None,
     }

@@ -133,10 +133,10 @@ def _show_dry_run(targets: Sequence[str]) -> None:
         for name in targets:
             if name not in publisher.config.targets:
                 raise UsageError(unknown_name("target", name, publisher.config.targets))
-        found = {name: dry_run_of(publisher, name) for name in targets or publisher.config.targets}
-        shadows = {name for name in found if publisher.config.targets[name].shadow}
+        dry_runs = {name: dry_run_of(publisher, name) for name in targets or publisher.config.targets}
+        shadows = {name for name in dry_runs if publisher.config.targets[name].shadow}
     if session.json:
-        json_object({"targets": {name: dry_run_json(each) for name, each in found.items()}})
+        json_object({"targets": {name: dry_run_json(each) for name, each in dry_runs.items()}})
         return
     columns = ["target", "records", "held", "messages", "KiB", "status"]
     rows = [
@@ -144,10 +144,10 @@ def _show_dry_run(targets: Sequence[str]) -> None:
             name, each.records, len(each.held), each.messages, each.bytes // 1024,
             "a shadow: publish sends nothing" if name in shadows else "",
         ]
-        for name, each in found.items()
+        for name, each in dry_runs.items()
     ]  # fmt: skip
     show_table("Would be sent", columns, rows, right=set(columns[1:-1]))
-    for name, each in found.items():
+    for name, each in dry_runs.items():
         say(*(f"{name}: {line}" for line in islice(note_lines(each.notes), _MOST_NOTES)))
     say("Nothing was sent. `usage-publisher render FORMAT --target NAME` shows the messages")
 

@@ -111,18 +111,18 @@ def reconcile(
                 _show_target(found, name, most)
         taken_over = publisher.take_over_found(found, _evidence_text(file or ())) if take_over else {}
         delivered = {}
-        again = sum(one.again_jobs + one.again_groups for one in found.targets.values())
+        again = sum(target.again_jobs + target.again_groups for target in found.targets.values())
         if resend and again:
             _confirm(found, yes=yes)
             delivered = publisher.send_missing(found)
         status, problem = status_after(publisher)
-        agrees = all(one.agrees for one in found.targets.values())
+        agrees = all(target.agrees for target in found.targets.values())
         if conserved is not None:
             answer["sums"] = sums_json(conserved)
-        closed = bool(delivered) and not any(one.others for one in found.targets.values())
+        closed = bool(delivered) and not any(target.others for target in found.targets.values())
         # of targets that were not named, it is only said
-        compared_nothing = bool(targets) and any(one.compared_nothing for one in found.targets.values())
-        refused = any(one.unauthorised for one in found.targets.values())
+        compared_nothing = bool(targets) and any(target.compared_nothing for target in found.targets.values())
+        refused = any(target.unauthorised for target in found.targets.values())
         resent_json = delivered_json(delivered, status) if delivered else {}
         more = {"agrees": found.agrees, "resent": resent_json, "taken_over": taken_over} | error_json(problem)
         recording.done = {"targets": {name: _recorded(one) for name, one in answer["targets"].items()}} | more
@@ -131,12 +131,12 @@ def reconcile(
         elif delivered and not session.quiet:
             show_delivered(delivered, status)
             say("Run reconcile again in a few minutes: services count accepted records with a delay")
-        elif not resend and any(month.missing for one in found.targets.values() for month in one.months):
+        elif not resend and any(month.missing for target in found.targets.values() for month in target.months):
             say("`--resend` sends again what is missing, under the same ids")
         _say_taken_over(taken_over)
         resent = exit_code.of_run((), delivered, None, contexts=publisher.written_contexts())
         agrees = (agrees or closed) and (conserved is None or conserved.agrees)
-        agrees = agrees and not any(one.counted_twice for one in found.targets.values())
+        agrees = agrees and not any(target.counted_twice for target in found.targets.values())
         code = _code(agrees=agrees, refused=refused, resent=resent)
         if compared_nothing and code == exit_code.DONE:
             code = exit_code.USAGE

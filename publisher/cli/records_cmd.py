@@ -69,18 +69,18 @@ def list_records(
     """List the records with their reasons, oldest first."""
     most = limit_of(limit, _LISTED, show_all=show_all)
     with session.publisher() as publisher:
-        found = {word: publisher.listed(known, target, most) for word, known in _states(state).items()}
+        listed = {word: publisher.listed(known, target, most) for word, known in _states(state).items()}
         totals = {word: publisher.count_listed(known, target) for word, known in _states(state).items()}
     if session.json:
-        records = [_listed_json(word, item) for word, items in found.items() for item in items]
+        records = [_listed_json(word, item) for word, items in listed.items() for item in items]
         json_object(list_json(records, sum(sum(by_target.values()) for by_target in totals.values())))
         return
-    if not any(found.values()):
+    if not any(listed.values()):
         say(publisher.missing or f"no record is {state or 'held, rejected, or superseded'}")
         return
-    _show_each(found) if each else _show_reasons(found)
+    _show_each(listed) if each else _show_reasons(listed)
     for word, by_target in totals.items():
-        shown = Counter(item.target for item in found[word])
+        shown = Counter(item.target for item in listed[word])
         for name, total in by_target.items():
             say_if_cut(shown[name], total, "oldest", of=f"{name}, {word}")
 

@@ -154,8 +154,8 @@ def _say_damage(checked: PartChecked) -> bool:
     for text in checked.new[:_MOST_NAMED]:
         say(text)
     if checked.new:
-        found = f"the store is damaged ({len(checked.new):,} found by this run)"
-        say(f"{found}: `usage-publisher store check` shows all of it, and says what to do")
+        problem = f"the store is damaged ({len(checked.new):,} found by this run)"
+        say(f"{problem}: `usage-publisher store check` shows all of it, and says what to do")
     elif checked.damaged_runs:
         runs = counted(checked.damaged_runs, "damaged job")
         say(f"the store has {runs}: `usage-publisher store check` says what to do")
@@ -181,8 +181,8 @@ def _show_contradicted(status: Status, reconciled: Collection[str]) -> None:
             continue
         command = reconcile_command(name, target)
         if (target.missing or target.differing) and name not in reconciled:
-            found = f"{target.missing:,} missing, {target.differing:,} with other values"
-            say(f"{name}: at the service when last compared, {iso(target.reconciled_at)}: {found}: {command}")
+            differences = f"{target.missing:,} missing, {target.differing:,} with other values"
+            say(f"{name}: at the service when last compared, {iso(target.reconciled_at)}: {differences}: {command}")
         if target.confirmation_overdue:
             say(f"{name}: accepted jobs are unconfirmed for {target.unconfirmed_days} days: {command}")
 

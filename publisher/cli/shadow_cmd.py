@@ -113,24 +113,24 @@ def _require_shadow(publisher: Publisher, target: str, compared: bool, until: in
 
 def _rehearse(publisher: Publisher, target: str) -> int:
     """Render and check everything that waits."""
-    found = dry_run_of(publisher, target)
+    dry_run = dry_run_of(publisher, target)
     if session.json:
-        json_object(dry_run_json(found))
+        json_object(dry_run_json(dry_run))
     else:
-        for rule in found.broken_rules[:_SHOWN]:
+        for rule in dry_run.broken_rules[:_SHOWN]:
             say(f"message {rule.message}: {rule.record or 'as a whole'}: {rule.field} {rule.rule} [{rule.source}]")
-        for item in found.held[:_SHOWN]:
+        for item in dry_run.held[:_SHOWN]:
             say(f"held: {item.record_id}: {sentence(item.reason)}")
-        more = sum(max(0, len(listed) - _SHOWN) for listed in (found.broken_rules, found.held))
+        more = sum(max(0, len(listed) - _SHOWN) for listed in (dry_run.broken_rules, dry_run.held))
         if more:
             say(f"(and {more:,} more; --json lists all)")
         data(
-            f"{counted(found.records, 'record')} in {counted(found.messages, 'message')}, "
-            f"{counted(found.bytes, 'byte')}; {len(found.held):,} held"
+            f"{counted(dry_run.records, 'record')} in {counted(dry_run.messages, 'message')}, "
+            f"{counted(dry_run.bytes, 'byte')}; {len(dry_run.held):,} held"
         )
         if not publisher.config.targets[target].shadow:
             say(f"{target} is not a shadow: `usage-publisher publish {target}` sends this")
-    return REJECTED if found.broken_rules else DONE
+    return REJECTED if dry_run.broken_rules else DONE
 
 
 def _compare(
@@ -228,8 +228,8 @@ class _Shown:
 
     def read(self) -> None:
         """Count all records of the comparison."""
-        for each in self._comparison.records():
-            self._count(each)
+        for record in self._comparison.records():
+            self._count(record)
 
     def _count(self, each: ShadowRecord) -> None:
         for field in each.fields:

@@ -300,6 +300,6 @@ def _advice_on_evidence(name: str, target: TargetStatus) -> list[str]:
     if target.evidence_problem is not None:
         advice.append(f"no evidence of what the service has: {target.evidence_problem}")
     if target.differences:
-        found = counted(target.differences, "difference")
-        advice.append(f"{found} to what the service has: usage-publisher reconcile {shlex.quote(name)}")
+        differences = counted(target.differences, "difference")
+        advice.append(f"{differences} to what the service has: usage-publisher reconcile {shlex.quote(name)}")
     return advice

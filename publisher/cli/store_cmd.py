@@ -191,9 +191,10 @@ def purge(
 
 
 def _explain(plan: PurgePlan) -> None:
-    for each in plan.months:
+    for month in plan.months:
         say(
-            f"  {each.month}: {counted(each.runs, 'job')}, " + (f"kept: {each.kept}" if each.kept else "will be purged")
+            f"  {month.month}: {counted(month.runs, 'job')}, "
+            + (f"kept: {month.kept}" if month.kept else "will be purged")
         )
     if plan.messages:
         say(f"  {counted(plan.messages, 'message')} without a job in the store will be purged")
@@ -204,7 +205,7 @@ def _explain(plan: PurgePlan) -> None:
 
 
 def _plan_json(plan: PurgePlan) -> dict[str, Any]:
-    months = [{"month": str(each.month), "runs": each.runs, "kept": each.kept} for each in plan.months]
+    months = [{"month": str(month.month), "runs": month.runs, "kept": month.kept} for month in plan.months]
     return {"months": months, "runs": plan.runs, "messages": plan.messages, "receipts": plan.receipts}
 
 
@@ -267,20 +268,20 @@ def spool() -> None:
         json_object(
             {
                 "contexts": [
-                    {key: getattr(each, key) for key in keys}
-                    | {"problem": each.problem, "was_incomplete": each.was_incomplete}
-                    for each in states
+                    {key: getattr(state, key) for key in keys}
+                    | {"problem": state.problem, "was_incomplete": state.was_incomplete}
+                    for state in states
                 ]
             }
         )
     elif states:
         rows: list[list[object]] = [
-            [each.name, each.format, " ".join(each.kinds), each.problem or _context_word(each)] for each in states
+            [state.name, state.format, " ".join(state.kinds), state.problem or _context_word(state)] for state in states
         ]
         show_table("", ["context", "format", "kinds", "status"], rows)
     else:
         say("no spooling context is configured")
-    if any(each.problem for each in states):
+    if any(state.problem for state in states):
         raise typer.Exit(exit_code.WAITING)
 
 

@@ -123,13 +123,13 @@ def _taken(result: MeterResult, place: str, value: Callable[[], MeteredJob]) -> 
     """The value of a row, if it can be one. Zero is as often not measured, and says nothing."""
     result.read += 1
     try:
-        found = value()
+        metered_job = value()
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         result.impossible += 1
         result.refused = result.refused or f"{place}: {error}"
         return
-    if found.energy_mj:
-        yield found
+    if metered_job.energy_mj:
+        yield metered_job
 
 
 def _value(job: object, start: int, joules: float) -> MeteredJob:

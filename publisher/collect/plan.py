@@ -61,17 +61,17 @@ def keys_of(filter_text: str) -> dict[str, Any]:
 
 def _keys_of(filter_text: str) -> dict[str, Any]:
     stored = msgspec.json.decode(filter_text)
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for place in sorted(plugins.format_of(stored["target"]["records"]).key_settings):
         table, _, name = place.partition(".")
         if table == "target":
-            found[place] = stored["target"].get(name)
+            settings[place] = stored["target"].get(name)
         elif table == "site":
-            found[place] = stored["site"]
+            settings[place] = stored["site"]
         else:
             sources = stored["sources"].items()
-            found |= {f"sources.{source}.{name}": each[name] for source, each in sources if name in each}
-    return found
+            settings |= {f"sources.{source}.{name}": each[name] for source, each in sources if name in each}
+    return settings
 
 
 def require_same_keys(target: str, before: str, now: str, count_delivered: Callable[[], int]) -> None:
@@ -245,8 +245,8 @@ def _fill(
     }
     for state, condition in parts.items():
         reason = {State.HELD: purge.LATE, State.ACCEPTED: ASSUMED}.get(state)
-        found = select(runs.c.id, runs.c.end_time).join(_classes, runs.c.class_id == _classes.c.id).where(condition)
-        enqueue_from(connection, target_id, state, found, now, reason)
+        matches = select(runs.c.id, runs.c.end_time).join(_classes, runs.c.class_id == _classes.c.id).where(condition)
+        enqueue_from(connection, target_id, state, matches, now, reason)
 
 
 def superseded(

@@ -149,9 +149,9 @@ def _since(target: Target) -> int | None:
 def still_selected(connection: Connection, selection: TargetFilter, run_ids: Sequence[int]) -> set[int]:
     """Return those of these runs that the target selects in their present state."""
     query = select(runs_table.c.id, runs_table.c.class_id, runs_table.c.end_time)
-    found = list(paging.rows_in(connection, query, runs_table.c.id, run_ids))
-    class_ids = selected_classes(connection, selection, list({class_id for _, class_id, _ in found}))
-    return {run_id for run_id, class_id, end in found if class_id in class_ids and selection.selects_end(end)}
+    matches = list(paging.rows_in(connection, query, runs_table.c.id, run_ids))
+    class_ids = selected_classes(connection, selection, list({class_id for _, class_id, _ in matches}))
+    return {run_id for run_id, class_id, end in matches if class_id in class_ids and selection.selects_end(end)}
 
 
 def selected_classes(connection: Connection, selection: TargetFilter, ids: Sequence[int]) -> set[int]:
@@ -171,9 +171,9 @@ def why_not_selected(
 
 def _why_not_selected(run: StoredRun, filters: Iterable[TargetFilter], job_class: JobClass) -> dict[str, str]:
     end = run.job.end if run.job.finished else None
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for each in filters:
         why = each.why_not(job_class.source, job_class.facts) or each.why_not_end(end)
         if why is not None:
-            found[each.name] = why
-    return found
+            reasons[each.name] = why
+    return reasons

@@ -55,7 +55,7 @@ class AuditorSettings(TargetSettings):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
-        names = [*self.components, *(name for each in self.components.values() for name in each.scores)]
+        names = [*self.components, *(name for component in self.components.values() for name in component.scores)]
         if any(not name.strip() or len(name) > _LONGEST_NAME for name in names):
             raise WrongKeysError((("components",), f"names have 1 to {_LONGEST_NAME} characters, not only blanks"))
         return self
@@ -68,7 +68,7 @@ class AuditorSettings(TargetSettings):
     @property
     def needs_energy(self) -> bool:
         """See `TargetSettings`."""
-        return any(each.amount == ENERGY for each in self.components.values())
+        return any(component.amount == ENERGY for component in self.components.values())
 
     @property
     def format_options(self) -> AuditorOptions:

@@ -32,8 +32,8 @@ def _mail_address(value: str) -> str:
 
 
 def _host_and_port(value: str) -> str:
-    found = _HOST_AND_PORT.fullmatch(value)
-    if found is None or int(found[2]) > 65535:
+    match = _HOST_AND_PORT.fullmatch(value)
+    if match is None or int(match[2]) > 65535:
         raise ValueError("must be HOST:PORT such as 127.0.0.1:9464")
     return value
 

@@ -49,9 +49,9 @@ def explain(error: ValidationError, table: dict[str, Any], file: Path, text: str
     `text`: that of the file, for the numbers of lines.
     """
     lines = TomlLines(text)
-    problems = [each for found in error.errors() for each in _problems(found, table)]
-    misspelt = {each.meant for each in problems if each.meant}
-    shown = [each for each in problems if not (each.is_missing and each.place in misspelt)]
+    problems = [problem for found in error.errors() for problem in _problems(found, table)]
+    misspelt = {problem.meant for problem in problems if problem.meant}
+    shown = [problem for problem in problems if not (problem.is_missing and problem.place in misspelt)]
     errors = sorted((each.as_error(file, lines.find(each.place)) for each in shown), key=lambda one: one.line or 0)
     first, *errors[0].others = errors
     return first
@@ -166,8 +166,8 @@ def _hint_at(hint: Any, part: str | int) -> Any:
         field = hint.model_fields.get(str(part))
         below = None if field is None else field.annotation
     else:
-        below = next((each for each in reversed(get_args(hint)) if each is not ...), None)
-    models = [each for each in get_args(below) if _is_model(each)]
+        below = next((word for word in reversed(get_args(hint)) if word is not ...), None)
+    models = [word for word in get_args(below) if _is_model(word)]
     return models[0] if models and get_origin(below) in {Union, UnionType} else below
 
 

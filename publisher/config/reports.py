@@ -24,11 +24,11 @@ def _decimal(value: object) -> Decimal:
         return value
     if isinstance(value, str | int) and not isinstance(value, bool):
         try:
-            found = Decimal(value)
+            number = Decimal(value)
         except InvalidOperation:
-            found = Decimal("NaN")
-        if found.is_finite() and abs(found) < 10**15 and found == found.quantize(Decimal("1e-9")):
-            return found
+            number = Decimal("NaN")
+        if number.is_finite() and abs(number) < 10**15 and number == number.quantize(Decimal("1e-9")):
+            return number
     raise ValueError('must be an amount: text such as "0.025" (at most nine decimals), or a whole number')
 
 
@@ -38,9 +38,9 @@ _HOURS: Final = re.compile(r"([01]\d|2[0-3])(?::([0-5]\d))?-(24|[01]\d|2[0-3])(?
 
 def hours_s(text: str) -> tuple[int, int]:
     """Both ends of `22-06` or `07:30-24:00`, seconds after midnight. Raises ValueError."""
-    found = _HOURS.fullmatch(text)
-    if found is not None:
-        hour, minute, last_hour, last_minute = (int(digits or 0) for digits in found.groups())
+    match = _HOURS.fullmatch(text)
+    if match is not None:
+        hour, minute, last_hour, last_minute = (int(digits or 0) for digits in match.groups())
         start, stop = 3600 * hour + 60 * minute, 3600 * last_hour + 60 * last_minute
         if start != stop <= 86_400:
             return start, stop
@@ -57,13 +57,13 @@ HoursText = Annotated[str, AfterValidator(_hours)]
 
 def expanded(name: str) -> list[str]:
     """The names in a list such as `n[01-16,20].example.org`. Raises ValueError."""
-    found = _RANGES.search(name)
-    if found is None:
+    match = _RANGES.search(name)
+    if match is None:
         if not name or "[" in name or "]" in name:
             raise ValueError(f"{name!r} is not a name of nodes. Write several as n[01-16,20].example.org")
         return [name]
     numbers: list[str] = []
-    for part in found[1].split(","):
+    for part in match[1].split(","):
         ends = _RANGE.fullmatch(part)
         if ends is None:
             raise ValueError(f"{part!r} in {name!r} is neither a number nor a range such as 01-16")
@@ -71,7 +71,7 @@ def expanded(name: str) -> list[str]:
         if not 0 <= int(last) - int(first) < _MOST_NODES:
             raise ValueError(f"{part!r} in {name!r} is not a range: its end is before its start, or it is too long")
         numbers += [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
-    before, after = name[: found.start()], name[found.end() :]
+    before, after = name[: match.start()], name[match.end() :]
     rests = expanded(after) if _RANGES.search(after) else [after]
     if len(numbers) * len(rests) > _MOST_NODES:
         raise ValueError(f"{name!r} names too many nodes")

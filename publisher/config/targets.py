@@ -236,8 +236,8 @@ class TargetSettings(Settings):
     @property
     def second_version(self) -> SecondVersion:
         """How the service treats another version of what it has: as its kind, for what is sent to it."""
-        found = self.kind.second_version
-        return found.of_totals() if self.format.is_snapshot else found
+        policy = self.kind.second_version
+        return policy.of_totals() if self.format.is_snapshot else policy
 
     @property
     def format(self) -> Format:

@@ -107,7 +107,7 @@ class WaldurSettings(TargetSettings):
     @property
     def needs_energy(self) -> bool:
         """See `TargetSettings`."""
-        return any(each.amount == ENERGY for each in self.components.values())
+        return any(component.amount == ENERGY for component in self.components.values())
 
     @property
     def format_options(self) -> WaldurOptions:

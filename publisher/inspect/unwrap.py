@@ -71,10 +71,10 @@ def _authorities(path: Path) -> tuple[x509.Certificate, ...]:
     if not path.is_dir():
         return tuple(load_certificates(path))
     files = sorted({file for pattern in _AUTHORITY_FILES for file in path.glob(pattern)})
-    found = [certificate for file in files for certificate in load_certificates(file)]
-    if not found:
+    authorities = [certificate for file in files for certificate in load_certificates(file)]
+    if not authorities:
         raise CredentialError(f"the directory {path} has no certificates", hint="It must have HASH.0 or .pem files")
-    return tuple(found)
+    return tuple(authorities)
 
 
 MOST_LAYERS: Final = 6
@@ -256,7 +256,7 @@ def _ams_messages(document: Any) -> list[Any] | None:
 
 def _attributes(message: dict[str, Any]) -> dict[str, str]:
     attributes = message.get("attributes")
-    found = {str(key): str(value) for key, value in attributes.items()} if isinstance(attributes, dict) else {}
+    texts = {str(key): str(value) for key, value in attributes.items()} if isinstance(attributes, dict) else {}
     if isinstance(message.get("messageId"), str):
-        found["messageId"] = message["messageId"]
-    return found
+        texts["messageId"] = message["messageId"]
+    return texts

@@ -72,7 +72,7 @@ def _why_not_read_from(
         with store.read() as connection:
             files = unreadable_input.unread_files(connection, row.id)
         # Only where the unread rest may belong: a file that was lost in June must not hold November.
-        unread = [each.file for each in files if each.end >= first and (until is None or each.begin < until)]
+        unread = [file.file for file in files if file.end >= first and (until is None or file.begin < until)]
         if unread:
             return Reason.of(ReasonCode.FILE_DISAPPEARED, source=name, file=unread[0], interval=what)
         since = _complete_since(config, name, row)

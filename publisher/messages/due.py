@@ -136,11 +136,11 @@ class Planned:
     def waiting(self, kind: PeriodKind) -> list[Period]:
         """See `DueRuns`."""
         with self._store.read() as connection:
-            found = queries.periods_of(connection, self._id, State.WAITING, kind)
+            periods = queries.periods_of(connection, self._id, State.WAITING, kind)
             if self._scope.as_waiting is None:
-                return found
+                return periods
             there = queries.periods_from(connection, self._id, kind, EVER)
-        return found + [each for each in there if self._scope.touches(each.start, each.stop)]
+        return periods + [each for each in there if self._scope.touches(each.start, each.stop)]
 
 
 class Unplanned:
@@ -176,14 +176,14 @@ class Unplanned:
 
     def periods_from(self, kind: PeriodKind, first: int) -> list[Period]:
         """See `DueRuns`; some of them may hold nothing that is selected."""
-        found: list[Period] = []
+        periods: list[Period] = []
         while True:
             with self._recipient.store.read() as connection:
                 earliest, _ = queries.runs_in(connection, first, None, None, 1)
             if not earliest or (end := earliest[0][0].job.end) is None:
-                return found
-            found.append(period_of(kind, end))
-            first = found[-1].stop
+                return periods
+            periods.append(period_of(kind, end))
+            first = periods[-1].stop
 
     def waiting(self, kind: PeriodKind) -> list[Period]:
         """See `DueRuns`."""
@@ -203,8 +203,8 @@ def sent_in(recipient: Recipient, window: Window, size: int) -> Iterator[Sequenc
     """Yield pages of the runs that ended in a window and are sent, by the target or by default, as if they waited;
     with the version that the target has, or may have."""
     selected = recipient.selected_classes()
-    found = (run for run, of in runs_ended_in(recipient.store, window) if recipient.selects(run, of, selected))
-    for some in paging.chunks(found, size):
+    selected_runs = (run for run, of in runs_ended_in(recipient.store, window) if recipient.selects(run, of, selected))
+    for some in paging.chunks(selected_runs, size):
         page = _counted(recipient, some)
         sent: dict[int, SentVersion] = {}
         if recipient.target_id is not None and recipient.is_sent:
@@ -258,8 +258,8 @@ def month_runs(recipient: Recipient, window: Window) -> Iterator[StoredRun]:
     which runs will wait."""
     if window == Window():
         waiting = first_waiting(recipient)
-        found = {month_of_run(each.run) for page in sent_in(recipient, waiting, _PAGE) for each in page}
-        windows = [Window(*month_bounds(month)) for month in sorted(found)]
+        months = {month_of_run(each.run) for page in sent_in(recipient, waiting, _PAGE) for each in page}
+        windows = [Window(*month_bounds(month)) for month in sorted(months)]
     else:
         windows = [_widened(window)]
     for one in windows:
@@ -302,16 +302,16 @@ def held_periods(
     store: Store, settings: TargetSettings, target_id: int, why_not_whole: Callable[[Period], Reason | None]
 ) -> HeldPeriods:
     """Return the periods in which runs of a target are held."""
-    found = HeldPeriods([], [])
+    held = HeldPeriods([], [])
     with store.read() as connection:
         periods = queries.periods_of(connection, target_id, State.HELD, settings.period_kind)
     for period in periods:
         if why_not_whole(period) is not None:
-            found.incomplete.append(period)
+            held.incomplete.append(period)
             continue
         with store.read() as connection:
             bounds = (period.start, period.stop)
             waits, _ = queries.held_for(connection, target_id, TRIED_AGAIN, bounds, None, 1)
         if waits:
-            found.released.append(period)
-    return found
+            held.released.append(period)
+    return held

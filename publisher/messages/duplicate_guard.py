@@ -71,17 +71,17 @@ def sent_otherwise(connection: Connection, target_id: int) -> dict[int, Job]:
         schema.versions.c.digest == sent_digest, schema.versions.c.digest != now_digest
     )
     earlier = [(row[0], row[1]) for row in connection.execute(query)]
-    found = {run_id: decode(blob, b"", f"number {run_id}, an earlier version") for run_id, blob in earlier}
-    present = runs.by_ids(connection, list(found))
-    return {run.run_id: found[run.run_id] for run in present if _key(found[run.run_id]) != _key(run.job)}
+    jobs = {run_id: decode(blob, b"", f"number {run_id}, an earlier version") for run_id, blob in earlier}
+    present = runs.by_ids(connection, list(jobs))
+    return {run.run_id: jobs[run.run_id] for run in present if _key(jobs[run.run_id]) != _key(run.job)}
 
 
 def forget_first(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
     """A person confirms that the service no longer has the first versions of those of these runs that are held for
     it."""
     query = select(table.c.run_id).where(table.c.target_id == target_id, table.c.reason == ReasonCode.KEY_CHANGED.value)
-    found = paging.rows_in(connection, query, table.c.run_id, run_ids)
-    deliveries.forget_sent_versions(connection, target_id, [row[0] for row in found])
+    stored = paging.rows_in(connection, query, table.c.run_id, run_ids)
+    deliveries.forget_sent_versions(connection, target_id, [row[0] for row in stored])
 
 
 def _key(job: Job) -> tuple[str | None, int | None]:

@@ -83,7 +83,9 @@ class Recipient:
         if self.filter is None:
             return None
         with self.store.read() as connection:
-            return frozenset(one.id for one in classes.all_classes(connection) if self.filter.selects_class(one))
+            return frozenset(
+                job_class.id for job_class in classes.all_classes(connection) if self.filter.selects_class(job_class)
+            )
 
     def selects(self, run: StoredRun, class_id: int, selected: frozenset[int] | None) -> bool:
         """Whether a run is sent: its class is one of those `selected`, or it is sent by default."""

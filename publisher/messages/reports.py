@@ -368,13 +368,13 @@ class ReportFold:
         if not touched:
             return set()
         later = self._due_runs.periods_from(self._settings.period, min(period.stop for period in touched))
-        found = set()
+        periods = set()
         for period in later:
             reach = self._reach(period)
             latest = max((one.stop for one in touched if one < period), default=None)
             if latest is not None and (reach is None or reach.first < latest):
-                found.add(period)
-        return found
+                periods.add(period)
+        return periods
 
     def _reach(self, period: Period) -> Reach | None:
         return self._looked.get(period) or self._known.get(period.number)

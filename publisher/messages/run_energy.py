@@ -94,7 +94,7 @@ def _in_service_at(node: Node, instant: int) -> bool:
 
 def are_whole(shares: Sequence[HeldNode]) -> bool:
     """Whether a run had all cores of its nodes."""
-    return bool(shares) and all(one.node is not None and one.held >= one.node.cores for one in shares)
+    return bool(shares) and all(share.node is not None and share.held >= share.node.cores for share in shares)
 
 
 def most_uw(shares: Sequence[HeldNode]) -> int | None:
@@ -103,11 +103,11 @@ def most_uw(shares: Sequence[HeldNode]) -> int | None:
     if not shares:
         return None
     most = 0
-    for one in shares:
-        if one.node is None or one.node.watts_max is None:
+    for share in shares:
+        if share.node is None or share.node.watts_max is None:
             return None
-        cores, idle_uw = one.node.cores, millionths(one.node.watts_idle) or 0
-        most += int(one.node.watts_max * MICRO) - idle_uw * max(0, cores - one.held) // cores
+        cores, idle_uw = share.node.cores, millionths(share.node.watts_idle) or 0
+        most += int(share.node.watts_max * MICRO) - idle_uw * max(0, cores - share.held) // cores
     return most
 
 

@@ -240,7 +240,7 @@ class _ApelClient:
 
     def _benchmarks(self) -> None:
         specs = self._client.block("spec_updater") if self._client is not None else Block("spec_updater", 0)
-        found: dict[str, dict[str, Any]] = {}
+        benchmarks: dict[str, dict[str, Any]] = {}
         for option in specs.options:
             if _SPEC(option.name):
                 parts = [part.strip() for part in option.value.split(",")]
@@ -250,27 +250,27 @@ class _ApelClient:
                         "choose", f"[spec_updater] {option.name}", f"{option.value!r} is not understood"
                     )
                 else:
-                    found[parts[0]] = score
-        if not found and (kind := specs.get("spec_type")) and (value := specs.get("spec_value")):
+                    benchmarks[parts[0]] = score
+        if not benchmarks and (kind := specs.get("spec_type")) and (value := specs.get("spec_value")):
             score = self._score(kind, value, "spec_value")
             if score is not None:
-                found["local jobs"] = score
+                benchmarks["local jobs"] = score
         sources = self.proposal.sources.values()
-        scores = list(found.values())
+        scores = list(benchmarks.values())
         if scores and all(score == scores[0] for score in scores):
             for source in sources:
                 source["benchmark"] = scores[0]
-            if "local jobs" in found:
+            if "local jobs" in benchmarks:
                 text = (
                     "is used for every job without a score; APEL uses it for local jobs and asks a BDII for the others"
                 )
                 self.proposal.remark("choose", "[spec_updater] spec_value", text)
             return
-        for name, score in found.items():
+        for name, score in benchmarks.items():
             known = f"{score['type']} {score['value']}"
             text = f"jobs through {name} have {known}: set it in [[sources.NAME.benchmarks]] by queue or host"
             self.proposal.remark("choose", "[spec_updater] manual_spec", text)
-        if not found:
+        if not benchmarks:
             text = "no BDII is queried: set `benchmark` of each source, or its jobs are held"
             self.proposal.remark("choose", "[spec_updater] ldap_host", text)
 

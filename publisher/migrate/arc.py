@@ -46,14 +46,14 @@ def read_watermarks(path: Path) -> dict[str, Watermark]:
             rows = connection.execute(query).fetchall()
     except sqlite3.Error as error:
         raise UsageError(f"{path} is not a publishing.db of ARC: {error}", hint=hint) from error
-    found: dict[str, Watermark] = {}
+    watermarks: dict[str, Watermark] = {}
     for name, last_end, last_report in rows:
         if isinstance(last_end, int | float) and last_end > 0:
             if last_end > LAST_INSTANT:
                 raise UsageError(f"{path}: LastEndTime of {name}, {last_end}, is not a time", hint=hint)
             is_time = isinstance(last_report, int | float) and 0 <= last_report <= LAST_INSTANT
-            found[str(name)] = Watermark(int(last_end), int(last_report) if is_time else 0)
-    return found
+            watermarks[str(name)] = Watermark(int(last_end), int(last_report) if is_time else 0)
+    return watermarks
 
 
 SOURCE: Final = "arc"
@@ -134,10 +134,10 @@ class _Arc:
         """A value with `$VAR{...}` replaced; `$EXEC{...}` and `$EVAL{...}` are never executed."""
         value = block.get(name)
         for _ in range(10):
-            if value is None or not (found := _VARIABLE.search(value)):
+            if value is None or not (match := _VARIABLE.search(value)):
                 break
-            inner = self._conf.block(found[1] or block.name).get(found[2]) or ""
-            value = value[: found.start()] + inner + value[found.end() :]
+            inner = self._conf.block(match[1] or block.name).get(match[2]) or ""
+            value = value[: match.start()] + inner + value[match.end() :]
         if value is not None and re.search(r"\$(VAR|EXEC|EVAL)\{", value):
             self.proposal.remark(
                 "choose", f"[{block.name}] {name}", f"its value {value!r} is computed by ARC: set the result here"
@@ -197,8 +197,8 @@ class _Arc:
         rules = []
         for name, block in self._conf.blocks.items():
             if name.startswith("queue:") and (score := next(iter(block.all("benchmark")), None)) is not None:
-                found = self._benchmark(score.partition(" ")[::2], f"[{name}] benchmark")
-                rules += [{**found, "queue": name.partition(":")[2]}] if found else []
+                benchmark = self._benchmark(score.partition(" ")[::2], f"[{name}] benchmark")
+                rules += [{**benchmark, "queue": name.partition(":")[2]}] if benchmark else []
         if rules:
             source["benchmarks"] = rules
         if not source.get("benchmark"):
@@ -322,9 +322,9 @@ class _Arc:
         self._spellings(target, summaries=version is not None)
         kind, value = self._value(block, "benchmark_type"), self._value(block, "benchmark_value")
         if kind is not None and value is not None and "benchmark" not in self.proposal.sources[SOURCE]:
-            found = self._benchmark((kind, value), f"{where} benchmark_type, benchmark_value")
-            if found is not None:
-                self.proposal.sources[SOURCE]["benchmark"] = found
+            benchmark = self._benchmark((kind, value), f"{where} benchmark_type, benchmark_value")
+            if benchmark is not None:
+                self.proposal.sources[SOURCE]["benchmark"] = benchmark
         elif kind is not None and value is None:
             target["benchmark_type"] = kind
 
@@ -435,7 +435,9 @@ class _Arc:
             remark("choose", f"[{_JURA}/...]", "no target is configured: nothing would be sent")
         source = self.proposal.sources[SOURCE]
         if "benchmark" not in source and any(
-            FORMATS[each["records"]].needs_benchmark for each in self.proposal.targets.values() if "records" in each
+            FORMATS[target["records"]].needs_benchmark
+            for target in self.proposal.targets.values()
+            if "records" in target
         ):
             text = (
                 "there is no default: jobs that have none in the accounting database are held for APEL until "

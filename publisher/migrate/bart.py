@@ -158,13 +158,13 @@ class _Bart:
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.strip().startswith("#"):
                 continue
-            found = _MAPPED(line)
-            if found is None:
+            match = _MAPPED(line)
+            if match is None:
                 self.proposal.remark(
                     "not carried over", f"{path} line {number}", "is not a mapping; BaRT ignores it too"
                 )
-            elif found[2].strip() not in {"-", ""}:
-                yield found[1].strip(), found[2].strip()
+            elif match[2].strip() not in {"-", ""}:
+                yield match[1].strip(), match[2].strip()
 
     def _users(self) -> Iterator[dict[str, Any]]:
         for user, dn in self._mapped("usermap", "/etc/bart/usermap"):
@@ -207,17 +207,17 @@ class _Bart:
 
     def _batches(self) -> dict[str, Any]:
         logger = self._conf.block("logger")
-        found: dict[str, Any] = {}
+        batches: dict[str, Any] = {}
         size = self._value(logger, "batch_size")
         if size is not None and size.isdigit() and int(size):
-            found["batch_records"] = int(size)
+            batches["batch_records"] = int(size)
         elif size is not None:
             text = f"{size!r} is not a number of records; the default is used"
             self.proposal.remark("choose", "[logger] batch_size", text)
         answering = (self._value(logger, "timeout") or "").partition(",")[2].strip()
         if re.fullmatch(r"\d+(\.\d+)?", answering) and float(answering) > 0:
-            found["timeout"] = f"{answering}s"
-        return found
+            batches["timeout"] = f"{answering}s"
+        return batches
 
     def _services(self) -> Iterator[tuple[str, str | None]]:
         """Each service, with the VO whose records it gets; None: all records."""
@@ -320,12 +320,12 @@ class _Bart:
 def _end_of(file: Path, job: str) -> int | None:
     """The end of the last run of a job in a TORQUE log, epoch seconds; None if there is none, or it cannot be read."""
     job_ended = _JOB_ENDED + job.encode() + b";"
-    found: int | None = None
+    end_time: int | None = None
     try:
         with file.open("rb") as lines:
             while line := lines.readline(2**20):
                 if job_ended in line and (end := _END.search(line)) is not None:
-                    found = int(end[1])
+                    end_time = int(end[1])
     except OSError:
         return None
-    return found
+    return end_time

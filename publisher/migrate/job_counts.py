@@ -73,12 +73,12 @@ class JobCounts:
 
     def expect(self, rows: Iterable[Fields]) -> None:
         """Read summaries or sync counts: how many jobs there are. Of several such files the higher number counts."""
-        found = Counter[SiteMonth]()
+        counts = Counter[SiteMonth]()
         for fields in rows:
             month, year = (whole(fields.get(name, ("",))[-1]) or 0 for name in ("Month", "Year"))
             if 1 <= month <= _MONTHS:
-                found[SiteMonth(Month(year, month), compared(fields["Site"][-1]))] += jobs_of(fields)
-        for place, jobs in found.items():
+                counts[SiteMonth(Month(year, month), compared(fields["Site"][-1]))] += jobs_of(fields)
+        for place, jobs in counts.items():
             self._counted[place] = max(jobs, self._counted.get(place, 0))
 
     def shortages(

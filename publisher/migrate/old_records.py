@@ -142,7 +142,7 @@ class OldRecords(TemporaryDatabase):
                 continue
             for inner in unwrap(label, content, inspection_keys.DecryptionKeys(), now):
                 if inner.payload is None:
-                    self._note(f"{inner.label}: {'; '.join(each.rule for each in inner.violations)}")
+                    self._note(f"{inner.label}: {'; '.join(violation.rule for violation in inner.violations)}")
                 else:
                     self._take(inner.label, inner.payload)
 
@@ -158,11 +158,11 @@ class OldRecords(TemporaryDatabase):
 
     def _take(self, label: str, payload: bytes) -> None:
         try:
-            found = _format_of(payload)
-            if found != self._format:
-                self._note(f"{label}: {found or 'an unknown format'}; only {self._format} is compared")
+            format_name = _format_of(payload)
+            if format_name != self._format:
+                self._note(f"{label}: {format_name or 'an unknown format'}; only {self._format} is compared")
                 return
-            for fields in each_fields_of(found, payload):
+            for fields in each_fields_of(format_name, payload):
                 self._put(fields)
         except (NotAMessageError, NotApelTextError, UnicodeDecodeError) as error:
             self._note(f"{label}: {error}")
@@ -212,10 +212,10 @@ class OldRecords(TemporaryDatabase):
 
     def listed(self) -> Counter[SiteMonth]:
         """Number of jobs by month and site."""
-        found, of_groups = Counter[SiteMonth](), FORMATS[self._format].shape == "totals"
+        counts, of_groups = Counter[SiteMonth](), FORMATS[self._format].shape == "totals"
         for site, end, fields in self.each("SELECT site, end, fields FROM old WHERE end IS NOT NULL"):
-            found[place_of(site, end)] += jobs_of(_fields.decode(fields)) if of_groups else 1
-        return found
+            counts[place_of(site, end)] += jobs_of(_fields.decode(fields)) if of_groups else 1
+        return counts
 
     def match(self, fields: Fields, ours: str) -> OldRecord | None:
         """Return their record with the same ids as ours, named `ours`, and remove it from the `unmatched`.
@@ -234,9 +234,9 @@ class OldRecords(TemporaryDatabase):
             )
         if row is None:
             return None
-        found = _record(row)
-        self.change("UPDATE old SET matched_by = ?, is_exact = 1 WHERE name = ?", [(ours, found.name)])
-        return found
+        old_record = _record(row)
+        self.change("UPDATE old SET matched_by = ?, is_exact = 1 WHERE name = ?", [(ours, old_record.name)])
+        return old_record
 
     def keep_for_later(self, ours: KeptRecord) -> None:
         """Keep a record of ours for `match_the_rest`."""
@@ -270,12 +270,12 @@ class OldRecords(TemporaryDatabase):
             for page in self.pages(query, after=0):
                 for number, run_id, digest, name, local, stored, held, source in page:
                     ours = KeptRecord(run_id, digest, name, local, _fields.decode(stored), held, source)
-                    found = self._spelled_otherwise(ours.fields, local, tolerance_s)
-                    if found is not None:
-                        self.mark_matched(found.name, name)
+                    other = self._spelled_otherwise(ours.fields, local, tolerance_s)
+                    if other is not None:
+                        self.mark_matched(other.name, name)
                         self.change("DELETE FROM ours WHERE rowid = ?", [(number,)])
-                    if found is not None or tolerance_s == _SET_BACK_S:
-                        yield ours, found
+                    if other is not None or tolerance_s == _SET_BACK_S:
+                        yield ours, other
 
     def _spelled_otherwise(self, fields: Fields, local: str | None, tolerance_s: int) -> OldRecord | None:
         """Find their record whose local id, part of the service's key, is spelled differently. Unmatched ones go first;
@@ -286,11 +286,11 @@ class OldRecords(TemporaryDatabase):
         own = local_id(local)
         query = _OLD + "WHERE number = ? AND end BETWEEN ? AND ? AND is_exact = 0 ORDER BY matched_by IS NOT NULL"
         rows = self.rows(query, own.key, end - tolerance_s, end + tolerance_s)
-        for found in map(_record, rows):
-            if (tolerance_s and found.matched_by is not None) or not self._may_be(own, fields, found):
+        for old_record in map(_record, rows):
+            if (tolerance_s and old_record.matched_by is not None) or not self._may_be(own, fields, old_record):
                 continue
-            if tolerance_s < _SET_BACK_S or _is_other_hour(fields, found.fields):
-                return found
+            if tolerance_s < _SET_BACK_S or _is_other_hour(fields, old_record.fields):
+                return old_record
         return None
 
     def other_ends(self) -> Iterator[OtherEnds]:
@@ -416,9 +416,9 @@ def key_of(format_name: str, fields: Fields) -> dict[str, str]:
     """Return the parts of a record's key at the receiver, as sent; ends in epoch seconds."""
     kind = FORMATS[format_name].key
     if kind == "group":
-        found = msgspec.structs.astuple(group_of(fields).spelling)
-        level = found[-3]
-        return dict(zip(_GROUP, map(str, (*found[:-3], level / 1000, *found[-2:])), strict=True))
+        spelling = msgspec.structs.astuple(group_of(fields).spelling)
+        level = spelling[-3]
+        return dict(zip(_GROUP, map(str, (*spelling[:-3], level / 1000, *spelling[-2:])), strict=True))
     parts = {name: _first(fields, *names) for name, names in _KEYS.get(kind, {}).items()}
     if (end := parts.get("EndTime")) is not None:
         with contextlib.suppress(ValueError):
@@ -439,5 +439,5 @@ def _format_of(payload: bytes) -> str:
         root = parse_xml(payload)
         return FORMAT_OF_NAMESPACE[str(root.tag).partition("}")[0].lstrip("{")]
     message = parse_text(payload.decode("ascii"))
-    found = type_of(message.header, message.kind, message.version)
-    return found.name if found is not None else ""
+    message_type = type_of(message.header, message.kind, message.version)
+    return message_type.name if message_type is not None else ""

@@ -190,8 +190,8 @@ def read_blocks(path: Path, *, keep_case: bool = True) -> BlockFile:
     problems: list[tuple[int, str]] = []
     current: str | None = None
     for number, line in _lines(text):
-        if found := _BLOCK(line):
-            current = " ".join(found[1].split()) if ":" not in found[1] else _named(found[1])
+        if match := _BLOCK(line):
+            current = " ".join(match[1].split()) if ":" not in match[1] else _named(match[1])
             blocks.setdefault(current, Block(current, number))
         elif current is not None and (option := _option(line, number, keep_case=keep_case)) is not None:
             block = blocks[current]
@@ -220,10 +220,10 @@ def _named(name: str) -> str:
 
 
 def _option(line: str, number: int, *, keep_case: bool) -> Option | None:
-    found = _OPTION(line)
-    if found is None:
+    match = _OPTION(line)
+    if match is None:
         return None
-    value = (found[3] or "").strip()
+    value = (match[3] or "").strip()
     quoted = len(value) > 1 and value[0] == value[-1] and value[0] in _QUOTES
-    name = found[1] if keep_case else found[1].lower()
+    name = match[1] if keep_case else match[1].lower()
     return Option(name, value[1:-1] if quoted else value, number, quoted)

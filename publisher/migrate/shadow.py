@@ -191,10 +191,10 @@ class ShadowComparison:
 
     def records(self) -> Iterator[ShadowRecord]:
         """Every record of both sides, each once: ours, then those that are theirs alone."""
-        found = self._of_groups() if self._settings.format.shape == "totals" else self._of_runs()
-        for each in found:
-            self.counts[each.kind] += 1
-            yield each
+        shadow_records = self._of_groups() if self._settings.format.shape == "totals" else self._of_runs()
+        for shadow_record in shadow_records:
+            self.counts[shadow_record.kind] += 1
+            yield shadow_record
         for old in self._old.unmatched():
             if self._is_in_window(old):
                 self.counts["only there"] += 1
@@ -285,10 +285,10 @@ class ShadowComparison:
     def _of_runs(self) -> Iterator[ShadowRecord]:
         for section, page in self._ours():
             run_ids = [item.members.run_ids[0] for item in page.items]
-            found, settled = self._runs(run_ids), self._settled(run_ids)
+            stored_runs, settled = self._runs(run_ids), self._settled(run_ids)
             for item, run_id in zip(page.items, run_ids, strict=True):
                 ours = fields_of(self._settings.records, section.form.message([item.body]))
-                run = found[run_id]
+                run = stored_runs[run_id]
                 kept = KeptRecord(run_id, item.digest, item.key, _local_id(run.job), ours, source=run.source)
                 old = self._old.match(ours, item.key)
                 if old is None:
@@ -307,9 +307,9 @@ class ShadowComparison:
     def _held(self, held: Sequence[Held]) -> Iterator[ShadowRecord]:
         """Compare what would be held: the earlier publisher may have sent it."""
         run_ids = [each.members.run_ids[0] for each in held]
-        found, settled, view = self._runs(run_ids), self._settled(run_ids), self._recipient.view
+        stored_runs, settled, view = self._runs(run_ids), self._settled(run_ids), self._recipient.view
         for each, run_id in zip(held, run_ids, strict=True):
-            job, reason = found[run_id].job, f"it would be held: {sentence(each.reason)}"
+            job, reason = stored_runs[run_id].job, f"it would be held: {sentence(each.reason)}"
             record_id = view.record_id_prefix + job.record_id if self._settings.format.key == "record id" else None
             known = (
                 ("Site", job.site or view.site),
@@ -319,8 +319,8 @@ class ShadowComparison:
                 ("RecordIdentity@recordId", record_id),
             )
             ours: Fields = {name: (value,) for name, value in known if value is not None}
-            source = found[run_id].source
-            kept = KeptRecord(run_id, found[run_id].digest, each.key, _local_id(job), ours, reason, source)
+            source = stored_runs[run_id].source
+            kept = KeptRecord(run_id, stored_runs[run_id].digest, each.key, _local_id(job), ours, reason, source)
             old = self._old.match(ours, each.key)
             if old is None:
                 self._old.keep_for_later(kept)
@@ -330,18 +330,19 @@ class ShadowComparison:
     def _of_kept(self, ours: KeptRecord, old: OldRecord, *, is_settled: bool) -> ShadowRecord:
         if ours.held is not None:  # of a held run there are the parts of the key alone, as in an export
             old = msgspec.structs.replace(old, is_export=True)
-        found = self._compared(ours.name, old, ours.fields, ours.run_id, is_settled=is_settled)
+        shadow_record = self._compared(ours.name, old, ours.fields, ours.run_id, is_settled=is_settled)
         if old.end is not None:
             self._same_ends.add(ours.source, old.end)
-        if found.is_delivered:
+        if shadow_record.is_delivered:
             self._old.keep_delivered(ours.run_id, ours.digest)
-        return found if ours.held is None else msgspec.structs.replace(found, reason=ours.held)
+        return shadow_record if ours.held is None else msgspec.structs.replace(shadow_record, reason=ours.held)
 
     def _runs(self, run_ids: Sequence[int]) -> dict[int, StoredRun]:
         with self._store.read() as connection:
-            found = runs.by_ids(connection, run_ids)
+            stored_runs = runs.by_ids(connection, run_ids)
         return {
-            run.run_id: msgspec.structs.replace(run, job=self._enrichers.apply(run.source, run.job)) for run in found
+            run.run_id: msgspec.structs.replace(run, job=self._enrichers.apply(run.source, run.job))
+            for run in stored_runs
         }
 
     def _settled(self, run_ids: Sequence[int]) -> set[int]:
@@ -349,8 +350,8 @@ class ShadowComparison:
         if self._recipient.target_id is None:
             return set()
         with self._store.read() as connection:
-            found = deliveries.deliveries_of(connection, self._recipient.target_id, run_ids)
-        return {run_id for run_id, each in found.items() if each.state is State.ACCEPTED and not each.sent}
+            states = deliveries.deliveries_of(connection, self._recipient.target_id, run_ids)
+        return {run_id for run_id, each in states.items() if each.state is State.ACCEPTED and not each.sent}
 
     def _of_groups(self) -> Iterator[ShadowRecord]:
         left: list[_OurGroup] = []
@@ -381,11 +382,11 @@ class ShadowComparison:
         for old in self._old.unmatched():
             key = key_of(self._settings.records, old.fields)
             theirs[_user_and_month(key)].append((old, key))
-        found: dict[str, OldRecord] = {}
+        old_records: dict[str, OldRecord] = {}
         for with_same_sums in (True, False):
             for each in ours:
                 candidates = theirs[_user_and_month(each.key)]
-                if each.name in found or not candidates:
+                if each.name in old_records or not candidates:
                     continue
                 best = min(candidates, key=lambda candidate: len([*_differing(candidate[1], each.key)]))
                 if with_same_sums:
@@ -394,8 +395,8 @@ class ShadowComparison:
                         continue
                     best = min(same, key=lambda candidate: len([*_differing(candidate[1], each.key)]))
                 candidates.remove(best)
-                found[each.name] = best[0]
-        return found
+                old_records[each.name] = best[0]
+        return old_records
 
     def _compared(
         self, record: str, old: OldRecord, ours: Fields, run_id: int | None, *, is_settled: bool = False
@@ -427,12 +428,12 @@ class ShadowComparison:
         with self._store.read() as connection:
             row = registry.get_target(connection, self._name)
             for name in names:
-                found = [run for run in runs.find(connection, name) if not run.job.slave]
-                if not found:
+                masters = [run for run in runs.find(connection, name) if not run.job.slave]
+                if not masters:
                     continue
-                states = deliveries.states_of(connection, row.id, [found[0].run_id]) if row is not None else {}
-                if found[0].run_id not in states:
-                    status = found[0].job.status
+                states = deliveries.states_of(connection, row.id, [masters[0].run_id]) if row is not None else {}
+                if masters[0].run_id not in states:
+                    status = masters[0].job.status
                     return f"it is known ({status}), but not selected here: see vo, statuses, since, and local_jobs"
                 return "it is known with another end or id; `usage-publisher jobs` shows it"
         return "no source here has it"

@@ -172,12 +172,12 @@ class Queue:
     # --- what is done with a message
 
     def _checked(self, name: str, payload: bytes) -> _Checked:
-        found = inspect_message(payload, self._now)
-        message = QueuedMessage(name, found.format, len(found.records), "send")
-        why = self._why_not(found, payload)
+        inspection = inspect_message(payload, self._now)
+        message = QueuedMessage(name, inspection.format, len(inspection.records), "send")
+        why = self._why_not(inspection, payload)
         if why is not None:
             return _Checked(msgspec.structs.replace(message, fate="leave", why=why), payload)
-        if not found.records:
+        if not inspection.records:
             return _Checked(msgspec.structs.replace(message, fate="empty", why="it has no records"), payload)
         return self._unless_older(message, payload)
 
@@ -187,7 +187,11 @@ class Queue:
         if found.service != "APEL":
             return f"{found.title}: not a message for APEL"
         if not found.taken:
-            rules = [f"{each.field} {each.rule}".strip() for each in found.violations if each.level == "error"]
+            rules = [
+                f"{violation.field} {violation.rule}".strip()
+                for violation in found.violations
+                if violation.level == "error"
+            ]
             return f"APEL would refuse the whole message: {'; '.join(rules[:3])}"
         unsignable = why_not_signable(payload)
         if unsignable is not None:
@@ -264,10 +268,10 @@ def _message_of(header: bytes, pieces: Sequence[bytes]) -> bytes:
 def _pieces_by_month(format_name: str, payload: bytes) -> dict[Month, list[bytes]]:
     """The records of a message of summaries or sync counts; none of other messages."""
     shape = FORMATS[format_name].shape
-    found: dict[Month, list[bytes]] = {}
+    by_month: dict[Month, list[bytes]] = {}
     for piece in [] if shape == "record" else _pieces_of(payload):
         for record in parse(_message_of(_header_of(payload), [piece]).decode("ascii")).records:
             key: Any = read_count(record).key if shape == "sync" else read_group(record).key
             if 1 <= key.month <= _MONTHS:
-                found.setdefault(Month(key.year, key.month), []).append(piece)
-    return found
+                by_month.setdefault(Month(key.year, key.month), []).append(piece)
+    return by_month

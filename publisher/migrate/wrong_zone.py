@@ -49,7 +49,7 @@ class WrongZone(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """What is wrong, for people."""
-        hours = " or ".join(f"{abs(each):g} h {'later' if each > 0 else 'earlier'}" for each in self.hours)
+        hours = " or ".join(f"{abs(hour):g} h {'later' if hour > 0 else 'earlier'}" for hour in self.hours)
         return (
             f"{self.jobs:,} jobs of source {self.source} ended {hours} here than the earlier publisher sent: "
             f'timezone = "{self.timezone}" is wrong'
@@ -89,13 +89,13 @@ def wrong_zones(others: Iterable[OtherEnds], same: EndsByDay, zones: Mapping[str
     jobs, moved = Counter[str](), Counter[str]()
     shifts: defaultdict[str, Counter[int]] = defaultdict(Counter)
     days: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
-    for each in others:
-        jobs[each.source] += 1
-        theirs = next((end for end in each.theirs if end != each.end and (end - each.end) % ZONE_STEP_S == 0), None)
+    for other in others:
+        jobs[other.source] += 1
+        theirs = next((end for end in other.theirs if end != other.end and (end - other.end) % ZONE_STEP_S == 0), None)
         if theirs is not None:
-            moved[each.source] += 1
-            shifts[each.source][each.end - theirs] += 1
-            days[each.source].setdefault(theirs // _DAY_S, (each.end, theirs))
+            moved[other.source] += 1
+            shifts[other.source][other.end - theirs] += 1
+            days[other.source].setdefault(theirs // _DAY_S, (other.end, theirs))
     found = []
     for source, number in sorted(moved.items()):
         agreeing = same.of(source)

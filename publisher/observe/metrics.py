@@ -170,21 +170,21 @@ class StatusCollector(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The families of a scrape. A store that cannot be read gives `store_readable` 0 and no state."""
         try:
-            found: Status | None = self._status()
+            status: Status | None = self._status()
         except PublisherError:
-            found = None
-        yield _single("store_readable", "1: the state can be read.", int(found is not None))
+            status = None
+        yield _single("store_readable", "1: the state can be read.", int(status is not None))
         yield _single("scraped_timestamp_seconds", "When these numbers were taken.", self._clock())
         if self.exit_code is not None and self.last_run is not None:
             yield _single("last_run_exit_code", "0: all done; see the exit codes.", self.exit_code)
             yield _single("last_run_timestamp_seconds", "When the last run ended.", self.last_run)
-        if found is not None:
-            yield _single("complete", "1: every source read, nothing waits.", int(found.complete))
-            yield _single("delivered", "1: complete, and nothing is held or rejected.", int(found.delivered))
-            yield _single("damaged_jobs", "Stored jobs that were found damaged.", found.damaged_jobs)
-            yield from _families(_SOURCES, "source", found.sources)
-            yield from _families(_TARGETS, "target", found.targets)
-            yield _records(found.targets | found.removed_targets)
+        if status is not None:
+            yield _single("complete", "1: every source read, nothing waits.", int(status.complete))
+            yield _single("delivered", "1: complete, and nothing is held or rejected.", int(status.delivered))
+            yield _single("damaged_jobs", "Stored jobs that were found damaged.", status.damaged_jobs)
+            yield from _families(_SOURCES, "source", status.sources)
+            yield from _families(_TARGETS, "target", status.targets)
+            yield _records(status.targets | status.removed_targets)
         if self.allocations:
             yield from families(self.allocations, self._clock(), f"{PREFIX}allocation_")
         yield from _families(_PROCESS, "target", self._tally())

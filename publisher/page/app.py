@@ -214,14 +214,14 @@ class _PageHandlers:
             asked = RecordQuery.parse(query, status.targets, since)
             if asked.list.name == "delivered" and since is None:
                 asked = msgspec.structs.replace(asked, since=asked.last_day(status))
-            found = [
+            listed = [
                 one
                 for state in asked.list.states
                 for target in asked.targets(status)
                 for one in self._site.listed(state, target, MOST_LISTED, asked.since)
             ]
             around = self._around(person, "records")
-            return _page(records_page(asked, status, found, with_ids=person.may(JOB.name), around=around))
+            return _page(records_page(asked, status, listed, with_ids=person.may(JOB.name), around=around))
 
         return await self._shown(request, make, STATUS)
 

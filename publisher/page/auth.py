@@ -100,8 +100,8 @@ class People:
 
     def _read(self) -> None:
         try:
-            found = self._file.stat()
-            state = (found.st_mtime_ns, found.st_size, found.st_ino)
+            file_status = self._file.stat()
+            state = (file_status.st_mtime_ns, file_status.st_size, file_status.st_ino)
         except OSError:
             state = None
         if state is not None and state == self._seen:

@@ -89,12 +89,12 @@ def tiles(status: Status) -> list[Tile]:
     """The four numbers of all targets to which records are sent."""
     targets = _sent_to(status)
     accepted, confirmed, held, rejected = (
-        sum(getattr(one, name) for one in targets) for name in ("accepted", "confirmed", "held", "rejected")
+        sum(getattr(target, name) for target in targets) for name in ("accepted", "confirmed", "held", "rejected")
     )
-    waiting = sum(RECORD_LISTS["waiting"].count(one) for one in targets)
-    oldest = min((one.oldest_waiting_end_time for one in targets if one.oldest_waiting_end_time), default=None)
-    confirmable = any(one.evidence != "none" for one in targets)
-    unsent = any(one.last_error for one in targets)
+    waiting = sum(RECORD_LISTS["waiting"].count(target) for target in targets)
+    oldest = min((target.oldest_waiting_end_time for target in targets if target.oldest_waiting_end_time), default=None)
+    confirmable = any(target.evidence != "none" for target in targets)
+    unsent = any(target.last_error for target in targets)
     return [
         _tile("delivered", accepted, f"{confirmed:,} confirmed" if confirmable else "accepted by the services",
               "good" if status.delivered else "plain"),
@@ -112,7 +112,7 @@ def _tile(name: str, number: int, detail: str, tone: Tone) -> Tile:
 
 
 def _sent_to(status: Status) -> list[TargetStatus]:
-    return [one for one in status.targets.values() if not one.shadow]
+    return [target for target in status.targets.values() if not target.shadow]
 
 
 def headline(status: Status) -> tuple[str, Tone]:
@@ -128,7 +128,7 @@ def headline(status: Status) -> tuple[str, Tone]:
     parts = [
         text
         for text, holds in (
-            ("a source was not read to its end", not all(one.read_to_end for one in status.sources.values())),
+            ("a source was not read to its end", not all(source.read_to_end for source in status.sources.values())),
             ("jobs wait to be sent", any(RECORD_LISTS["waiting"].count(one) for one in _sent_to(status))),
             ("held jobs need a change of the configuration", any(one.is_held for one in _sent_to(status))),
             ("rejected jobs are to be sent again or waived", any(one.is_rejected for one in _sent_to(status))),
@@ -304,7 +304,7 @@ def overview_page(
         context |= {
             "tiles": tiles(status), "problems": problems(status), "decisions": decisions(status, listed or {}),
             "last_run": None if status.last_run is None else summary_of(status.last_run),
-            "errors": [] if status.last_run is None else [safe(one) for one in summary_of(status.last_run).errors],
+            "errors": [] if status.last_run is None else [safe(error) for error in summary_of(status.last_run).errors],
             "targets": [target_card(name, one) for name, one in status.targets.items()],
             "removed_targets": [(safe(name), removed_text(one)) for name, one in status.removed_targets.items()],
             "sources": [(safe(name), one) for name, one in status.sources.items()],
@@ -338,7 +338,7 @@ class RecordQuery(msgspec.Struct, frozen=True):
 
     def last_day(self, status: Status) -> int | None:
         """Midnight of the day on which the job ended that was last delivered."""
-        ends = (one.last_sent_end_time for one in self.targets(status).values())
+        ends = (target.last_sent_end_time for target in self.targets(status).values())
         last = max((end for end in ends if end is not None), default=None)
         return None if last is None else last - last % SECONDS_A_DAY
 

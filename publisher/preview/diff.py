@@ -145,8 +145,8 @@ def _report_fields(report: UtilizationReport) -> Values:
     """Return each number of a report by its bin, and the values of the whole report."""
     values = builtins(report)
     bins = values.pop("bins")
-    found: Values = {name: (str(value),) for name, value in values.items()}
+    fields: Values = {name: (str(value),) for name, value in values.items()}
     for one in bins:
         start = one.pop("start")
-        found.update((f"{start} {name}", (str(value),)) for name, value in one.items())
-    return found
+        fields.update((f"{start} {name}", (str(value),)) for name, value in one.items())
+    return fields

@@ -123,13 +123,13 @@ def explanations(
     recipient = Recipient(store, config, target, format_name)
     enrichers = Enrichers(config)
     with store.read() as connection:
-        found = [run for run in jobs.found(connection, name, config.local_id_prefixes) if not run.job.slave]
-        not_selected = why_not_selected(connection, config, [target] if target is not None else [], found)
-        held_for = {run.run_id: _why_held(connection, run.run_id, target) for run in found}
-    if not found:
+        masters = [run for run in jobs.found(connection, name, config.local_id_prefixes) if not run.job.slave]
+        not_selected = why_not_selected(connection, config, [target] if target is not None else [], masters)
+        held_for = {run.run_id: _why_held(connection, run.run_id, target) for run in masters}
+    if not masters:
         raise UsageError(f"no job has the id {name}", hint="An id is a record id, a local id or a global id")
     explained = []
-    for run in found:
+    for run in masters:
         met = enrichers.apply(run.source, run.job)
         added = tuple(fact for fact in run.job.__struct_fields__ if getattr(run.job, fact) != getattr(met, fact))
         why = not_selected[run.run_id].get(target) if target is not None else None

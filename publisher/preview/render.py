@@ -269,8 +269,8 @@ def message_for(store: Store, config: Config, target: str, run: StoredRun, now: 
         return b"(a report has no records of single jobs)"
     form: MessageFormat
     if recipient.format.shape == "totals":
-        found = total_of(recipient, run, now)
-        item, form, reason = found.item, found.form, found.reason
+        total = total_of(recipient, run, now)
+        item, form, reason = total.item, total.form, total.reason
     else:
         form = record_format(recipient.format_name, recipient.view)
         page = records_of(recipient, [PendingDelivery(run.job.end or 0, run)], guarded=False)

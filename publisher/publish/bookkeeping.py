@@ -159,9 +159,9 @@ def recovered(context: DeliveryContext, recipient: Recipient, limits: Limits) ->
         # A service that replaces is sent the present version: called changed as well, the run would be sent twice.
         if not context.keeps_first:
             in_flight.forget_changes(connection, context.target_id, context.part)
-        found = in_flight.in_flight(connection, context.target_id, context.part)
+        sent = in_flight.in_flight(connection, context.target_id, context.part)
     by_batch: dict[int, list[PendingDelivery]] = {}
-    for batch_id, delivery in found:
+    for batch_id, delivery in sent:
         by_batch.setdefault(batch_id, []).append(delivery)
     for batch_id, page in by_batch.items():
         with context.store.write() as connection:

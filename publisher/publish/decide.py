@@ -226,7 +226,7 @@ def _places(items: Sequence[unreadable_input.UnreadableRow]) -> str:
 def _in_state(
     connection: Connection, target_id: int, target: str, state: State, record_ids: Sequence[str]
 ) -> list[int]:
-    found = []
+    run_ids = []
     for record_id in record_ids:
         run_id = connection.execute(
             select(runs.c.id).where(runs.c.record_key == run_key(record_id))
@@ -236,5 +236,5 @@ def _in_state(
                 f"record {record_id} is not {state.word} for target {target}",
                 hint=f"`usage-publisher records list --state {state.word}` lists those that are",
             )
-        found.append(run_id)
-    return found
+        run_ids.append(run_id)
+    return run_ids

@@ -303,16 +303,16 @@ class RejectionPolicy:
 
         The newest first: a record that has waited for long may have been refused before.
         """
-        found: bool | None = None
+        accepts: bool | None = None
         for number in range(_PROBES):
             result: ProbeResult = yield Probe(newest=number == 0)
             if result is ProbeResult.NOTHING_LEFT:
-                return found
+                return accepts
             if result is ProbeResult.NEW:
                 return True
             if result is ProbeResult.NOT_ACCEPTED:
-                found = False
-        return found
+                accepts = False
+        return accepts
 
     def _decide_all(self) -> Steps[None]:
         """Try records that were refused alone again where that can help; reject those that their refusals prove bad, if

@@ -132,23 +132,23 @@ def plan_window(
     recipient = Recipient(store, config, name)
     in_flight = and_(deliveries.c.state == int(State.IN_FLIGHT), deliveries.c.deselected == 0, _ended_in(asked))
     limit_bytes, _ = payload_limit(config, name)  # reports are cut by it
-    found = _Foreseen(recipient, target.target_id, or_(in_flight, *again.values()), limit_bytes)
+    foreseen = _Foreseen(recipient, target.target_id, or_(in_flight, *again.values()), limit_bytes)
     resends_groups = target.filter.is_snapshot and resumes is None and not only_missing  # as `begin`
-    found.look(Window(asked.begins, asked.ends), now, resends_groups=resends_groups)
+    foreseen.look(Window(asked.begins, asked.ends), now, resends_groups=resends_groups)
     return RepublishPlan(
         asked,
         counts,
-        to_send=found.to_send,
-        to_hold=dict(found.to_hold),
-        reasons=found.reasons,
-        held_again=found.held_again,
+        to_send=foreseen.to_send,
+        to_hold=dict(foreseen.to_hold),
+        reasons=foreseen.reasons,
+        held_again=foreseen.held_again,
         resumes=resumes,
         busy=not free,
         elsewhere=states[State.WAITING] - here[State.WAITING],
         in_flight=states[State.IN_FLIGHT] - here[State.IN_FLIGHT],
         sends_all_due=recipient.format.shape == "report",
-        groups=found.group_counts(sync=False),
-        sync=found.group_counts(sync=True),
+        groups=foreseen.group_counts(sync=False),
+        sync=foreseen.group_counts(sync=True),
     )
 
 

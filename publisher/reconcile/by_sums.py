@@ -129,10 +129,10 @@ class _JoinedCells:
 
     def added(self, sums: Mapping[CellKey, SumsCell]) -> dict[CellKey, SumsCell]:
         """The sums by the cells that stand for others."""
-        found: dict[CellKey, SumsCell] = {}
+        cells: dict[CellKey, SumsCell] = {}
         for cell, each in sums.items():
-            found.setdefault(self.of(cell), SumsCell()).plus(each)
-        return found
+            cells.setdefault(self.of(cell), SumsCell()).plus(each)
+        return cells
 
 
 class _Suspects(msgspec.Struct, frozen=True):
@@ -195,8 +195,8 @@ class BySums(MonthComparison):
         self._settle_recent(expected, recent, evidence)
         within = {cell: sums for cell, sums in expected.items() if first <= cell.day < stop}
         findings = compare_cells(self._kind, within, evidence)
-        self._count(month, {id(one): one for one in findings.values()}.values())
-        if not (month.is_confirmed and all(one.verdict == "agrees" for one in findings.values())):
+        self._count(month, {id(finding): finding for finding in findings.values()}.values())
+        if not (month.is_confirmed and all(finding.verdict == "agrees" for finding in findings.values())):
             self._follow(month, findings, now)
         if month.sent.jobs:
             amounts = {"jobs", *self._kind.amounts}
@@ -323,24 +323,24 @@ class BySums(MonthComparison):
     def _count(self, month: MonthFound, findings: Iterable[SumsDifference]) -> None:
         """Count what does not agree, and list the differences that name no single job."""
         page = ConfirmedPage([], [], [], [])
-        for one in findings:
-            sent, has = one.sent, one.has
-            if one.verdict in {"empty", "short"}:
+        for finding in findings:
+            sent, has = finding.sent, finding.has
+            if finding.verdict in {"empty", "short"}:
                 month.missing += sent.jobs - has.jobs
-            elif one.verdict == "over":
+            elif finding.verdict == "over":
                 more = has.jobs - sent.jobs - sent.perhaps
                 month.foreign += more
                 page.differences.append(
-                    Difference(month.month, "foreign", one.text, f"{more} more jobs than were sent")
+                    Difference(month.month, "foreign", finding.text, f"{more} more jobs than were sent")
                 )
-            elif one.verdict == "hours":
+            elif finding.verdict == "hours":
                 month.differing += sent.jobs
                 month.other_hours += sent.jobs
                 detail = (
                     f"{sent.jobs} jobs; wall {has.wall_s:.0f} s, sent {sent.wall_s:.0f} s; "
                     f"CPU {has.cpu_s:.0f} s, sent {sent.cpu_s:.0f} s; rounding explains {has.within_s:.0f} s"
                 )
-                page.differences.append(Difference(month.month, "hours", one.text, detail))
+                page.differences.append(Difference(month.month, "hours", finding.text, detail))
         self._verdicts.write(page)
 
     def _follow(self, month: MonthFound, by_cell: Mapping[CellKey, SumsDifference], now: int) -> None:
@@ -373,8 +373,8 @@ class BySums(MonthComparison):
                     page.differences.append(_suspect(month, one, record_id))
             month.confirmed += self._verdicts.write(page)
         page = ConfirmedPage([], [], [], [])
-        for each in suspects.values():
-            self._narrow(month, page, each)
+        for suspect in suspects.values():
+            self._narrow(month, page, suspect)
         month.confirmed += self._verdicts.write(page)
 
     def _narrow(self, month: MonthFound, page: ConfirmedPage, found: _Suspects) -> None:
@@ -411,20 +411,20 @@ def compare_cells(
     periods: defaultdict[CellKey, list[CellKey]] = defaultdict(list)
     for cell in {**expected, **evidence}:
         periods[CellKey(cell.values[:1], cell.day)].append(cell)
-    found: dict[CellKey, SumsDifference] = {}
+    differences: dict[CellKey, SumsDifference] = {}
     for period, cells in sorted(periods.items()):
         text = " ".join([kind.period_text(period.day), *period.values])
         each = {cell: _finding(expected, evidence, [cell], cell.text(kind)) for cell in sorted(cells)}
         other_names = [cell for cell in each if not (cell in expected and cell in evidence)]
-        found |= each
+        differences |= each
         if not other_names:
             continue
         whole = _finding(expected, evidence, cells, text)
         if len(other_names) == len(cells) and whole.sent.jobs and whole.has.jobs:
-            found |= dict.fromkeys(cells, whole)
+            differences |= dict.fromkeys(cells, whole)
         else:
-            found |= _respelled(expected, evidence, each, other_names, text)
-    return found
+            differences |= _respelled(expected, evidence, each, other_names, text)
+    return differences
 
 
 def _respelled(

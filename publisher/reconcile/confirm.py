@@ -127,8 +127,8 @@ def remember(
     if others_stay:
         counts = known | counts
     total = Counts()
-    for one in counts.values():
-        total = total.plus(one)
+    for count in counts.values():
+        total = total.plus(count)
     reconciled = Reconciled(
         due_at=before.due_at if due_at is None else due_at,
         looked_at=now,

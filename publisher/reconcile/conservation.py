@@ -98,7 +98,7 @@ def conservation(
     `with_tool`: the readings of the sources also have the sums of the batch systems' own programs. Raises `StoreError`
     and `StoppedError`.
     """
-    months = sorted({one.month for each in found.values() for one in each.months})
+    months = sorted({month.month for each in found.values() for month in each.months})
     labels = ClassLabels(store, Enrichers(config), by)
     sources = {name: tools.make_source(name, settings) for name, settings in config.sources.items()}
     if months:

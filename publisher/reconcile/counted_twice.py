@@ -64,8 +64,8 @@ def _own_hosts(store: Store, config: Config, view: View) -> set[Value]:
     enrichers = Enrichers(config)
     with store.read() as connection:
         return {
-            comparable(submit_host_of(enrichers.apply(each.source, each.facts), view))
-            for each in all_classes(connection)
+            comparable(submit_host_of(enrichers.apply(job_class.source, job_class.facts), view))
+            for job_class in all_classes(connection)
         }
 
 

@@ -177,9 +177,9 @@ class EvidenceDatabase(TemporaryDatabase):
             "WHERE target = ? AND key IN (SELECT value FROM json_each(?))",
             target, json.dumps(keys),
         )  # fmt: skip
-        found = {row[0]: _record(row) for row in rows}
-        self.change("UPDATE records SET matched = 1 WHERE target = ? AND key = ?", ((target, key) for key in found))
-        return found
+        records = {row[0]: _record(row) for row in rows}
+        self.change("UPDATE records SET matched = 1 WHERE target = ? AND key = ?", ((target, key) for key in records))
+        return records
 
     def match_spelling(self, target: str, name: str, end: int | None) -> EvidenceRecord | None:
         """The first unmatched record of a job with this local id in another spelling and this end; it is removed from
@@ -190,10 +190,10 @@ class EvidenceDatabase(TemporaryDatabase):
             "WHERE target = ? AND number = ? AND end_time = ? AND matched = 0 ORDER BY key",
             target, wanted.key, end,
         )  # fmt: skip
-        for found in map(_record, rows):
-            if local_id(found.local_id or "").may_be(wanted):
-                self.change("UPDATE records SET matched = 1 WHERE target = ? AND key = ?", [(target, found.key)])
-                return found
+        for record in map(_record, rows):
+            if local_id(record.local_id or "").may_be(wanted):
+                self.change("UPDATE records SET matched = 1 WHERE target = ? AND key = ?", [(target, record.key)])
+                return record
         return None
 
     def unmatched(self, target: str) -> Iterator[list[EvidenceRecord]]:

@@ -129,12 +129,12 @@ def read_files(
     groups_by_path: dict[Path, list[EvidenceGroup]] = {}
     records, notes = 0, list[str]()
     for path in paths:
-        found = read_file(path, target, form, sites, database)
+        evidence_file = read_file(path, target, form, sites, database)
         for earlier, others in groups_by_path.items():
-            _require_different(earlier, others, path, found.groups)
-        groups_by_path[path] = found.groups
-        records += found.records
-        notes += found.notes if len(paths) == 1 else [f"{path}: {note}" for note in found.notes]
+            _require_different(earlier, others, path, evidence_file.groups)
+        groups_by_path[path] = evidence_file.groups
+        records += evidence_file.records
+        notes += evidence_file.notes if len(paths) == 1 else [f"{path}: {note}" for note in evidence_file.notes]
     every = [group for found_groups in groups_by_path.values() for group in found_groups]
     if records and any(group.kind == "jobs" for group in every):
         raise UsageError(
@@ -154,7 +154,7 @@ def _require_different(
                 f"{earlier} and {path} have groups with different columns",
                 hint="Give the one or the other, or both with the same columns",
             )
-    known = {(one.kind, one.month, *sorted(one.fields.items())) for one in others}
+    known = {(other.kind, other.month, *sorted(other.fields.items())) for other in others}
     for one in found:
         if (one.kind, one.month, *sorted(one.fields.items())) in known:
             raise UsageError(
@@ -394,18 +394,18 @@ class _FileReader:
         name = month[:3].lower()
         try:
             if whole is not None:
-                found = Month(int(whole[1]), int(whole[2]))
+                parsed = Month(int(whole[1]), int(whole[2]))
             elif name in _NAMES:
-                found = Month(int(year or month.rsplit(maxsplit=1)[-1]), _NAMES.index(name) + 1)
+                parsed = Month(int(year or month.rsplit(maxsplit=1)[-1]), _NAMES.index(name) + 1)
             else:
-                found = Month(int(year), int(month))
+                parsed = Month(int(year), int(month))
         except ValueError:
-            found = Month(0, 0)
-        if not (1 <= found.month <= 12 and 1970 <= found.year <= 9999):
+            parsed = Month(0, 0)
+        if not (1 <= parsed.month <= 12 and 1970 <= parsed.year <= 9999):
             raise UsageError(
                 f"{self._path}, {place}: month {month!r} and year {year!r} are not a month", hint="Write it as 2026-11"
             )
-        return found
+        return parsed
 
     def _duration(self, place: str, row: Row, units: Mapping[str, float]) -> tuple[float | None, float]:
         """Seconds of a duration, and the rounding of its last digit in seconds."""

@@ -56,29 +56,29 @@ class EvidenceReports(msgspec.Struct):
 
 def reports_of_messages(kept: Iterable[KeptMessage], sites: Sequence[str], now: int) -> EvidenceReports:
     """Read the messages of a directory in the order of their writing. Memory contains a report of each interval."""
-    found = EvidenceReports(sites, {}, [])
+    reports = EvidenceReports(sites, {}, [])
     for message in kept:
         if isinstance(message.content, str):
-            found.note(f"{message.name}: {message.content}")
+            reports.note(f"{message.name}: {message.content}")
             continue
         for inner in unwrap(message.name, message.content, DecryptionKeys(), now):
             if inner.payload is None:
-                found.note(f"{inner.label}: {'; '.join(violation.rule for violation in inner.violations)}")
+                reports.note(f"{inner.label}: {'; '.join(violation.rule for violation in inner.violations)}")
             else:
-                found.add(inner.label, inner.payload)
-    return found
+                reports.add(inner.label, inner.payload)
+    return reports
 
 
 def reports_of_files(paths: Sequence[Path], sites: Sequence[str], now: int) -> EvidenceReports:
     """Read files, of which the last with a report of an interval counts. Raises as `reports_of_file`."""
-    found = EvidenceReports(sites, {}, [])
+    reports = EvidenceReports(sites, {}, [])
     for path in paths:
         one = reports_of_file(path, sites, now)
-        found.reports |= one.reports
-        found.elsewhere += one.elsewhere
+        reports.reports |= one.reports
+        reports.elsewhere += one.elsewhere
         for note in one.notes:
-            found.note(note if len(paths) == 1 else f"{path}: {note}")
-    return found
+            reports.note(note if len(paths) == 1 else f"{path}: {note}")
+    return reports
 
 
 def reports_of_file(path: Path, sites: Sequence[str], now: int) -> EvidenceReports:
@@ -94,15 +94,15 @@ def reports_of_file(path: Path, sites: Sequence[str], now: int) -> EvidenceRepor
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     listed = _listed(content)
     if listed is None:
-        found = reports_of_messages([KeptMessage(path.name, content)], sites, now)
+        reports = reports_of_messages([KeptMessage(path.name, content)], sites, now)
     else:
-        found = EvidenceReports(sites, {}, [])
+        reports = EvidenceReports(sites, {}, [])
         for number, one in enumerate(listed, 1):
-            found.add(f"report {number}", msgspec.json.encode(one))
-    if not found.reports:
-        why = f": {found.notes[0]}" if found.notes else ""
+            reports.add(f"report {number}", msgspec.json.encode(one))
+    if not reports.reports:
+        why = f": {reports.notes[0]}" if reports.notes else ""
         raise UsageError(f"{path} has no report of {' or '.join(sites)}{why}", hint=_HINT)
-    return found
+    return reports
 
 
 def _listed(content: bytes) -> list[Any] | None:

@@ -139,16 +139,16 @@ def reconcile_targets(
     tools: Tools,
 ) -> Reconciliation:
     """Reconcile the targets of these plans, one after the other; see `reconcile`. The caller closes the result."""
-    found = Reconciliation()
+    reconciliation = Reconciliation()
     try:
         for name, plan in plans.items():
-            one = found.targets[name] = Found.of(name, config.targets[name])
-            reconcile(store, config, plan, ReconcileScope(months, files), tools, found.database, one)
+            one = reconciliation.targets[name] = Found.of(name, config.targets[name])
+            reconcile(store, config, plan, ReconcileScope(months, files), tools, reconciliation.database, one)
             if not one.busy:
-                compared = [each.month for each in one.months if each.is_done and not each.purged]
+                compared = [month.month for month in one.months if month.is_done and not month.purged]
                 one.notes += counted_twice.notes_on_months(store, config, name, compared)
                 counted_twice.add_sources(store, config, one, compared)
-                counts = counts_of(one.months, found.database.differences_by_month(name))
+                counts = counts_of(one.months, reconciliation.database.differences_by_month(name))
                 # what a queue still has says nothing of the service, so it does not settle what a file contradicted
                 of_service = bool(files) or config.targets[name].evidence_source != "none"
                 remember(
@@ -156,9 +156,9 @@ def reconcile_targets(
                     has_evidence=of_service and one.has_evidence, counts=counts, others_stay=True,
                 )  # fmt: skip
     except BaseException:
-        found.database.close()
+        reconciliation.database.close()
         raise
-    return found
+    return reconciliation
 
 
 _Comparisons: TypeAlias = Sequence[MonthComparison] | EvidenceUnavailable

@@ -42,11 +42,11 @@ class SentRecords:
     def of(self, entries: Sequence[LedgerRun]) -> dict[int, RecordColumns]:
         """By run id, in the version that was sent, else the present one; runs that cannot be rendered any more are left
         out."""
-        found: dict[int, RecordColumns] = {}
+        records: dict[int, RecordColumns] = {}
         for part in chunks(entries, _AT_ONCE):
             for recipient, some in self._by_recipient(part):
-                found.update(self._columns(recipient, some))
-        return found
+                records.update(self._columns(recipient, some))
+        return records
 
     def by_earlier_settings(self, entries: Sequence[LedgerRun]) -> Iterator[dict[int, RecordColumns]]:
         """The records of these runs, by run id, as they were made by each of the earlier settings by which the service
@@ -62,12 +62,12 @@ class SentRecords:
         """Of those that were made by earlier settings, the columns as they were sent and as they would be sent now, by
         run id, where both can be made. `taken`: those that the service has by earlier settings."""
         earlier = [entry for entry in entries if self._settings.of(entry.run).number or entry.run.run_id in taken]
-        found: dict[int, tuple[RecordColumns, RecordColumns]] = {}
+        versions: dict[int, tuple[RecordColumns, RecordColumns]] = {}
         for part in chunks(earlier, _AT_ONCE):
             now = self._columns(self._recipient, part)
             sent = {**self.of(part), **taken}
-            found.update((run_id, (sent[run_id], now[run_id])) for run_id in now.keys() & sent.keys())
-        return found
+            versions.update((run_id, (sent[run_id], now[run_id])) for run_id in now.keys() & sent.keys())
+        return versions
 
     def _by_recipient(self, entries: Sequence[LedgerRun]) -> Iterator[tuple[Recipient, list[LedgerRun]]]:
         by_id = {entry.run.run_id: entry for entry in entries}

@@ -106,13 +106,13 @@ def _of_sacctmgr(file: AllocationFile, notes: list[str]) -> Iterator[Allocation]
 
 def _all_below(below: Mapping[tuple[str, str], list[str]], cluster: str, account: str) -> list[str]:
     """The accounts below an account, at any depth."""
-    found: list[str] = []
+    names: list[str] = []
     rest = [account]
     while rest:
-        children = [one for one in below.get((cluster, rest.pop()), ()) if one not in found and one != account]
-        found += children
+        children = [one for one in below.get((cluster, rest.pop()), ()) if one not in names and one != account]
+        names += children
         rest += children
-    return found
+    return names
 
 
 def _allocation(file: AllocationFile, line: int, cells: Mapping[str, Any]) -> Allocation:

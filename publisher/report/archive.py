@@ -74,20 +74,20 @@ def folder_of(archive: Path, month: Month) -> Path:
 
 def months_there(archive: Path) -> dict[Month, Path]:
     """The files of a folder by month, in order."""
-    found: dict[Month, Path] = {}
+    files: dict[Month, Path] = {}
     if archive.is_dir():
         for folder in archive.iterdir():
             if (month := _MONTH.fullmatch(folder.name)) and (folder / FILE).is_file():
-                found[Month(int(month[1]), int(month[2]))] = folder / FILE
-    return dict(sorted(found.items()))
+                files[Month(int(month[1]), int(month[2]))] = folder / FILE
+    return dict(sorted(files.items()))
 
 
 def months_in(archive: Path) -> dict[Month, Path]:
     """The files of an archive by month, in order. Raises `UsageError` if there is no archive."""
-    found = months_there(archive)
-    if not found:
+    files = months_there(archive)
+    if not files:
         raise UsageError(f"{archive} is not an archive", hint=f"Write one with `usage-publisher archive {archive}`")
-    return found
+    return files
 
 
 def hosts_of(text: str | None) -> tuple[Host, ...]:

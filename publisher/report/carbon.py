@@ -51,17 +51,17 @@ def carbon_hours(settings: Energy) -> tuple[CarbonHour, ...]:
             f"{path} has no column {missing[0]}", key=_KEY, hint=f"Its first line must be {','.join(_COLUMNS)}"
         )
     places = [heading.index(name) for name in _COLUMNS]
-    found: list[CarbonHour] = []
+    carbon: list[CarbonHour] = []
     for row in rows:
         if not any(cell.strip() for cell in row):
             continue
         try:
             start, intensity = (row[place].strip() for place in places)
-            found.append(_hour(found[-1] if found else None, zoned_instant_s(start), _milligrams(intensity)))
+            carbon.append(_hour(carbon[-1] if carbon else None, zoned_instant_s(start), _milligrams(intensity)))
         except (ValueError, IndexError) as error:
             problem = "it has too few cells" if isinstance(error, IndexError) else str(error)
             raise ConfigError(f"{path}, line {rows.line_num}: {problem}", key=_KEY) from error
-    return tuple(found)
+    return tuple(carbon)
 
 
 def _hour(last: CarbonHour | None, start: int, mg_per_kwh: int) -> CarbonHour:

@@ -71,7 +71,7 @@ class ClosedMonth(msgspec.Struct, frozen=True):
     @property
     def total(self) -> Decimal:
         """The sum of the statements in force."""
-        return sum((one.statement.total for one in self.statements if not one.cancelled_by), _NOTHING)
+        return sum((statement.statement.total for statement in self.statements if not statement.cancelled_by), _NOTHING)
 
 
 def closed(context: ReportContext) -> list[ClosedMonth]:
@@ -99,17 +99,18 @@ def close(context: ReportContext, month: Month) -> list[ClosedStatement]:
             )
         price_list = PriceList.of(context.config)
         changes = [_changes(context, closing) for closing in closings.values()]
-        for one in changes:
+        for change in changes:
             # Amounts in two currencies, or by two keys, cannot be added to one total.
-            if one.corrections and _unit(one.price_list) != _unit(price_list):
+            if change.corrections and _unit(change.price_list) != _unit(price_list):
                 raise UsageError(
-                    f"the open corrections of {one.month} are in {' '.join(map(str, _unit(one.price_list)))}, and the "
-                    f"configuration has {' '.join(map(str, _unit(price_list)))}",
-                    hint=f"`usage-publisher month cancel {one.month}` issues its statements again as configured now",
+                    f"the open corrections of {change.month} are in "
+                    f"{' '.join(map(str, _unit(change.price_list)))}, and the configuration has "
+                    f"{' '.join(map(str, _unit(price_list)))}",
+                    hint=f"`usage-publisher month cancel {change.month}` issues its statements again as configured now",
                 )
         statements = {one.payer: one for one in _whole_month(context, month)}
-        for one in changes:
-            for payer, corrections in one.corrections.items():
+        for change in changes:
+            for payer, corrections in change.corrections.items():
                 known = statements.get(payer, Statement(payer, (), ()))
                 statements[payer] = msgspec.structs.replace(known, corrections=(*known.corrections, *corrections))
         return _issue(context, month, [statements[payer] for payer in sorted(statements)], changes)
@@ -124,7 +125,7 @@ def cancel(context: ReportContext, month: Month, reason: str) -> list[ClosedStat
         with context.store.read() as connection:
             closed_months.require_sound(connection)
             closing = in_force(connection).get(month.number)
-            issued = [one for one in issued_statements(connection) if not one.cancelled_by]
+            issued = [statement for statement in issued_statements(connection) if not statement.cancelled_by]
         if closing is None:
             raise UsageError(f"{month} is not closed", hint="`usage-publisher month list` shows the closed months")
         old = [one for one in issued if one.closing.id == closing.id]
@@ -138,21 +139,26 @@ def cancel(context: ReportContext, month: Month, reason: str) -> list[ClosedStat
             # Corrections of other months stay as they were issued. Those of this month, in later statements, are part
             # of its items now.
             carried = [
-                each for one in cancelled for each in one.statement.corrections if each.month != str(month)
-            ]  # fmt: skip
+                correction
+                for one in cancelled
+                for correction in one.statement.corrections
+                if correction.month != str(month)
+            ]
             included = [
-                Correction(str(month), -each.amount, included_in=one.statement.number)
-                for one in others
-                if one.statement.payer == payer
-                for each in one.statement.corrections
-                if each.month == str(month)
+                Correction(str(month), -correction.amount, included_in=other.statement.number)
+                for other in others
+                if other.statement.payer == payer
+                for correction in other.statement.corrections
+                if correction.month == str(month)
             ]
             known = made.get(payer, Statement(payer, (), ()))
             statements.append(_successor(known, (*carried, *included), cancelled[0] if cancelled else None))
             # Payers who became one person's pseudonym have one statement.
             statements += [_successor(Statement(payer, (), ()), (), one) for one in cancelled[1:]]
         price_list = PriceList.of_closing(closing)
-        if _unit(price_list) != _unit(PriceList.of(context.config)) and any(one.corrections for one in statements):
+        if _unit(price_list) != _unit(PriceList.of(context.config)) and any(
+            statement.corrections for statement in statements
+        ):
             raise UsageError(
                 f"statements of {month} contain corrections in {price_list.charges.currency}, which the configuration "
                 "no longer has",
@@ -262,10 +268,10 @@ def _issue(
         issued = _numbered(context, connection, closing_id, month, statements, numbers, tokens)
         closed_months.add_statements(connection, issued)
         _add_runs(connection, closing_id, closing_id, usages, tokens)
-        for one in changes:
-            new = [_line(key, tokens) for key in one.lines[one.known_lines :]]
-            closed_months.add_lines(connection, one.closing.id, one.known_lines, new)
-            closed_months.add_runs(connection, one.closing.id, closing_id, one.runs)
+        for change in changes:
+            new = [_line(key, tokens) for key in change.lines[change.known_lines :]]
+            closed_months.add_lines(connection, change.closing.id, change.known_lines, new)
+            closed_months.add_runs(connection, change.closing.id, closing_id, change.runs)
         tokens.add(connection)
         digest = closed_months.seal(connection, closing_id).hex()
         labels = f", {issued[0].label} to {issued[-1].label}" if issued else ""

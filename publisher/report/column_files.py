@@ -184,11 +184,11 @@ class ColumnFolder:
         if crc32(body).to_bytes(_CHECK_BYTES, "big") != check:
             return None
         try:
-            found = msgspec.msgpack.decode(body, type=ColumnManifest)
+            manifest = msgspec.msgpack.decode(body, type=ColumnManifest)
         except msgspec.DecodeError:
             return None
         # The columns are derived: making them anew is always right, and believing another layout is not.
-        return found if found.version == VERSION else None
+        return manifest if manifest.version == VERSION else None
 
     def replace(self, manifest: ColumnManifest) -> None:
         """Write the manifest; from then on it counts. Raises `StoreError` and its kinds."""
@@ -319,8 +319,8 @@ def _bounds(column: Any) -> list[int]:
     import pyarrow.compute as pc  # noqa: PLC0415 - it has no type hints
 
     compute: Any = pc
-    found = compute.min_max(column).as_py()
-    return [found["min"], found["max"]]
+    least_and_most = compute.min_max(column).as_py()
+    return [least_and_most["min"], least_and_most["max"]]
 
 
 def _chunks_of(path: Path) -> dict[str, tuple[Chunk, ...]]:

@@ -73,7 +73,7 @@ class HoursOfDay:
 
     def __init__(self, hours: Sequence[Hours | None], zone: ZoneInfo) -> None:
         self._zone = zone
-        cuts = sorted({0, *(second for one in hours if one is not None for second in one)} - {DAY_S})
+        cuts = sorted({0, *(second for hour in hours if hour is not None for second in hour)} - {DAY_S})
         windows: dict[frozenset[int], list[tuple[int, int]]] = {}
         for begin, end in zip(cuts, [*cuts[1:], DAY_S], strict=True):
             holding = frozenset(place for place, one in enumerate(hours) if one is None or one.holds(begin))
@@ -101,14 +101,14 @@ class HoursOfDay:
         return whole
 
     def _seconds(self, start: Ints, stop: Ints) -> list[Ints]:
-        found = [np.zeros(len(start), np.int64) for _ in self.parts]
+        seconds = [np.zeros(len(start), np.int64) for _ in self.parts]
         for span in _spans(int(start.min()), int(stop.max()), self._zone):
             first, last = np.maximum(start, span.start), np.minimum(stop, span.stop)
             inside = first < last
             first, last = np.where(inside, first, 0) + span.ahead_s, np.where(inside, last, 0) + span.ahead_s
             for place, windows in enumerate(self._windows):
-                found[place] += np.where(inside, _until(last, windows) - _until(first, windows), 0)
-        return found
+                seconds[place] += np.where(inside, _until(last, windows) - _until(first, windows), 0)
+        return seconds
 
 
 def _until(local: Ints, windows: Sequence[tuple[int, int]]) -> Ints:

@@ -60,18 +60,18 @@ def _parsed(statement: str) -> Any:
     try:
         with duckdb.connect(":memory:") as parser:
             parser.execute("SET enable_external_access = false")
-            kinds = [found.type for found in parser.extract_statements(statement)]
+            kinds = [tree.type for tree in parser.extract_statements(statement)]
             if len(kinds) != 1 or kinds[0] != duckdb.StatementType.SELECT:
                 raise _refused("this is not one SELECT statement", "Give one SELECT, without any other statement")
             row = parser.execute("SELECT json_serialize_sql($1)", [statement]).fetchone()
-        found: dict[str, Any] = json.loads(row[0]) if row else {"error": True}
+        tree: dict[str, Any] = json.loads(row[0]) if row else {"error": True}
     except duckdb.Error as error:
         raise _refused(_first_line(error), "See the documentation of DuckDB's SELECT") from None
     except RecursionError:
         raise _refused("it is nested too deeply", "Write it in WITH queries") from None
-    if found.get("error") or len(found["statements"]) != 1:
-        raise _refused(str(found.get("error_message", "this is not one SELECT statement")), "Give one SELECT")
-    return found["statements"][0]
+    if tree.get("error") or len(tree["statements"]) != 1:
+        raise _refused(str(tree.get("error_message", "this is not one SELECT statement")), "Give one SELECT")
+    return tree["statements"][0]
 
 
 def _nodes(value: Any) -> Iterator[dict[str, Any]]:

@@ -127,10 +127,10 @@ class RunUsages:
         self._database.execute("CREATE TABLE purged (run BLOB)")
         while some := [bytes(row[0]) for row in gone.fetchmany(1000)]:
             query = select(purged_runs.c.run).distinct()
-            found = {bytes(row[0]) for row in paging.rows_in(connection, query, purged_runs.c.run, some)}
+            purged = {bytes(row[0]) for row in paging.rows_in(connection, query, purged_runs.c.run, some)}
             # One that came back in another version is of the month in which it ends now.
-            there = paging.rows_in(connection, select(runs.c.record_key), runs.c.record_key, found)
-            self._insert("purged", run=pa.array(sorted(found - {bytes(row[0]) for row in there}), pa.binary()))
+            there = paging.rows_in(connection, select(runs.c.record_key), runs.c.record_key, purged)
+            self._insert("purged", run=pa.array(sorted(purged - {bytes(row[0]) for row in there}), pa.binary()))
         self._database.execute(
             "INSERT INTO present SELECT run, line, usage, false FROM charged WHERE run IN (SELECT run FROM purged)"
         )
@@ -167,8 +167,8 @@ class RunUsages:
                 " WHERE run IN (SELECT run FROM differing) UNION ALL SELECT run, line, 0 FROM charged "
                 "ANTI JOIN present USING (run, line) WHERE run IN (SELECT run FROM differing)"
             )
-        found = self._database.cursor().execute(f"{query} ORDER BY run, line")
-        while some := found.fetchmany(_AT_ONCE):
+        rows = self._database.cursor().execute(f"{query} ORDER BY run, line")
+        while some := rows.fetchmany(_AT_ONCE):
             yield from (RunUsage(bytes(run), line, usage) for run, line, usage in some)
 
 
@@ -183,11 +183,11 @@ def run_usages(
     with context.store.read() as connection:
         erased = frozenset(row.pseudonym for row in erase.rows(connection))
     with context.tables(request, columns=columns, start=request.start, stop=request.stop) as database:
-        found = RunUsages(database.cursor(), known, erased)
-        charge_runs(Matching(database, request, "ended"), price_list, by, found)
+        usages = RunUsages(database.cursor(), known, erased)
+        charge_runs(Matching(database, request, "ended"), price_list, by, usages)
         with context.store.read() as connection:
-            found.read_keys(connection, request.start - _DAY_S, request.stop + _DAY_S)
+            usages.read_keys(connection, request.start - _DAY_S, request.stop + _DAY_S)
             if closing is not None:
-                found.read_charged(closed_months.charged(connection, closing.id))
-            found.compare(connection)
-        yield found
+                usages.read_charged(closed_months.charged(connection, closing.id))
+            usages.compare(connection)
+        yield usages

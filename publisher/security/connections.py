@@ -38,8 +38,8 @@ def requested_host(header: str) -> str | None:
     A server compares it with its own names: a page of another site can make its own name lead to this host (DNS
     rebinding), and would read the answers.
     """
-    found = _HOST.fullmatch(header)
-    return (found[1] or found[2]).lower() if found is not None else None
+    match = _HOST.fullmatch(header)
+    return (match[1] or match[2]).lower() if match is not None else None
 
 
 def is_address(host: str) -> bool:

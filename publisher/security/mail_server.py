@@ -40,7 +40,7 @@ class MailServer(msgspec.Struct, frozen=True):
         with self.connected() as server:
             answers = {sender: server.mail(sender)}
             if answers[sender][0] == _OK:
-                answers |= {each: server.rcpt(each) for each in recipients}
+                answers |= {recipient: server.rcpt(recipient) for recipient in recipients}
             server.rset()
         return {
             address: safe(f"{code} {text.decode('utf-8', 'replace')}")

@@ -87,15 +87,19 @@ class RevocationLists:
                 continue
             try:
                 # the others are of another authority: of the same hash, or of the same name with another key
-                lists = [one for one in read_lists(file) if one.issuer == issuer.subject and _is_of_key(one, issuer)]
-                valid = all(_is_signed_by(one, issuer) for one in lists)
+                lists = [
+                    revocation_list
+                    for revocation_list in read_lists(file)
+                    if revocation_list.issuer == issuer.subject and _is_of_key(revocation_list, issuer)
+                ]
+                valid = all(_is_signed_by(revocation_list, issuer) for revocation_list in lists)
             except (OSError, ValueError, UnsupportedAlgorithm):
                 raise RevocationError(f"the revocation list {file.name} cannot be read: {_HINT}") from None
             if not valid:
                 raise RevocationError(
                     f"the revocation list {file.name} is not signed by {issuer.subject.rfc4514_string()}: {_HINT}"
                 )
-            found.extend((file, one) for one in lists)
+            found.extend((file, revocation_list) for revocation_list in lists)
         return found
 
 

@@ -106,11 +106,11 @@ class _GridParser:
         if (b" = " in line and not line.startswith(b'"')) or line.startswith(b"***") or not line.strip():
             return self._ads.parse(line)
         try:
-            found = entry(line)
+            outcome = entry(line)
         except LineError as error:
             return self._joiner.refused(line, str(error), cut=isinstance(error, CutError))
-        if found is not None:
-            self._entries.append(found)
+        if outcome is not None:
+            self._entries.append(outcome)
         return Line.SKIPPED
 
     def file_begins(self, file: str) -> None:
@@ -127,9 +127,9 @@ class _GridParser:
 
     def taken(self) -> tuple[GridLogEntry, ...]:
         """The entries found since the last call."""
-        found = (*self._entries, *self._ads.entries)
+        entries = (*self._entries, *self._ads.entries)
         self._entries, self._ads.entries = [], []
-        return found
+        return entries
 
     def state(self) -> Any:
         """The incomplete ad, and the lines of a broken record."""

@@ -92,7 +92,7 @@ def is_rest(line: bytes) -> bool:
 
 
 def _ends_as_record(fields: list[str]) -> bool:
-    return len(fields) > _NUMBERS and all(each.isascii() and each.isdecimal() for each in fields[-_NUMBERS:])
+    return len(fields) > _NUMBERS and all(field.isascii() and field.isdecimal() for field in fields[-_NUMBERS:])
 
 
 def parse_line(text: str) -> ActLine:

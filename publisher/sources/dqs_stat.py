@@ -71,8 +71,8 @@ def read_samples(path: Path) -> Iterator[QueueSample | Unreadable]:
     """
     reading = LogReader(path).read({})
     for chunk in reading:
-        found = list(_found(chunk))
-        if chunk.line == 1 and found and all(isinstance(one, Unreadable) for one in found):
+        samples = list(_found(chunk))
+        if chunk.line == 1 and samples and all(isinstance(sample, Unreadable) for sample in samples):
             kind = looks_like(chunk.lines[:50])
             seems = (
                 f"this looks like {KINDS[kind]}" if kind not in {None, "dqs-stat"} else "this is not a stat_file of DQS"
@@ -80,7 +80,7 @@ def read_samples(path: Path) -> Iterator[QueueSample | Unreadable]:
             reading.refuse(f"{chunk.file}: {seems}, and no line of it is a sample", _HINT)
             continue
         yield from chunk.set_aside
-        yield from found
+        yield from samples
     if reading.problems:
         raise reading.problems[0]
 

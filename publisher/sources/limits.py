@@ -62,14 +62,22 @@ def bounded(job: Job) -> Job:
             changes[name] = value[:TEXT_CHARACTERS]
             notes.append(_note(name, value))
     environments = job.runtime_environments
-    if any(len(each) > TEXT_CHARACTERS for each in environments):
-        changes["runtime_environments"] = tuple([each[:TEXT_CHARACTERS] for each in environments])
-        notes += [_note("runtime_environments", each) for each in environments if len(each) > TEXT_CHARACTERS]
-    if any(len(each.url) > TEXT_CHARACTERS for each in job.transfers):
+    if any(len(environment) > TEXT_CHARACTERS for environment in environments):
+        changes["runtime_environments"] = tuple([environment[:TEXT_CHARACTERS] for environment in environments])
+        notes += [
+            _note("runtime_environments", environment)
+            for environment in environments
+            if len(environment) > TEXT_CHARACTERS
+        ]
+    if any(len(transfer.url) > TEXT_CHARACTERS for transfer in job.transfers):
         changes["transfers"] = tuple(
-            [msgspec.structs.replace(each, url=each.url[:TEXT_CHARACTERS]) for each in job.transfers]
+            [msgspec.structs.replace(transfer, url=transfer.url[:TEXT_CHARACTERS]) for transfer in job.transfers]
         )
-        notes += [_note("URL of a transfer", each.url) for each in job.transfers if len(each.url) > TEXT_CHARACTERS]
+        notes += [
+            _note("URL of a transfer", transfer.url)
+            for transfer in job.transfers
+            if len(transfer.url) > TEXT_CHARACTERS
+        ]
     extras = _extras(job.extras, notes)
     if not notes:
         return job

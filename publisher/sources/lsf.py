@@ -66,8 +66,8 @@ _EXIT, _DONE = 32, 64
 
 def record_type(raw: bytes) -> str | None:
     """The type of the record that begins with this line, such as JOB_FINISH; None: no record begins here."""
-    found = _TYPE.match(raw)
-    return found[1].decode() if found else None
+    match = _TYPE.match(raw)
+    return match[1].decode() if match else None
 
 
 def goes_on(raw: bytes) -> bool:
@@ -174,10 +174,10 @@ def _slots(hosts: Sequence[str]) -> dict[str, int]:
     """Slots by host of `16*n1`, or of a host repeated once for each slot."""
     by_host: dict[str, int] = {}
     for host in hosts:
-        found = _HOST.fullmatch(host)
-        if found is None:
+        match = _HOST.fullmatch(host)
+        if match is None:
             raise LineError("a host is not of the form host or 16*host")
-        by_host[found[2]] = by_host.get(found[2], 0) + int(found[1] or 1)
+        by_host[match[2]] = by_host.get(match[2], 0) + int(match[1] or 1)
     if sum(by_host.values()) > MAX_SLOTS:
         raise LineError("more slots than any job has")
     return by_host

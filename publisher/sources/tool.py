@@ -43,10 +43,10 @@ class HasTool(Protocol):
 
 def program(name: str) -> str:
     """The path of a program of the search path. Raises `SourceMissingError`."""
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise SourceMissingError(f"{name} is not installed here", hint="Omit --with-tool, or install it")
-    return found
+    return path
 
 
 def run(name: str, *arguments: str) -> Iterator[str]:

@@ -398,5 +398,5 @@ def _kinds_of(name: str, settings: SpoolContext) -> dict[str, Kind]:
 
 def _filled_with(settings: SpoolContext) -> str:
     """A text about the content of a context: if it changes, the context is filled again."""
-    words = [f"{each}({','.join(sorted(settings.attributes.get(each, ())))})" for each in sorted(settings.kinds)]
+    words = [f"{kind}({','.join(sorted(settings.attributes.get(kind, ())))})" for kind in sorted(settings.kinds)]
     return " ".join(words).replace("()", "")

@@ -91,7 +91,7 @@ def changed_clusters(config: Config, store: Store) -> Iterator[Finding]:
             if stored != settings.cluster and (stored is None or settings.kind.cluster_from == "setting"):
                 earlier.setdefault(job_class.source, set()).add(stored)
     for name, clusters in earlier.items():
-        listed = " and ".join(sorted(repr(each) if each is not None else "no cluster" for each in clusters))
+        listed = " and ".join(sorted(repr(cluster) if cluster is not None else "no cluster" for cluster in clusters))
         text = (
             f"some of its jobs were stored with {listed}, and `cluster` is {config.sources[name].cluster!r} now: read "
             "again, as after the store was lost, they get other record ids and would be counted twice"
@@ -174,7 +174,7 @@ def targets_without_jobs(config: Config, store: Store, found: Status) -> Iterato
     if not ends or not empty:
         return
     with store.read() as connection:
-        known = [(each.source, each.facts) for each in all_classes(connection)]
+        known = [(job_class.source, job_class.facts) for job_class in all_classes(connection)]
     for name in empty:
         selection = TargetFilter(name, config.targets[name], config)
         reasons = {selection.why_not(source, facts) for source, facts in known}

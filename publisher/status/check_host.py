@@ -247,9 +247,9 @@ def machine_names(config: Config, store: Store) -> Iterator[Finding]:
             continue  # reported with the credentials
         with store.read() as connection:
             names = {
-                machine_name(enrichers.apply(each.source, each.facts), view)
-                for each in all_classes(connection)
-                if not settings.sources or each.source in settings.sources
+                machine_name(enrichers.apply(job_class.source, job_class.facts), view)
+                for job_class in all_classes(connection)
+                if not settings.sources or job_class.source in settings.sources
             }
         strangers = sorted(each for each in names if each and _suffix(each) != _suffix(host))
         if strangers:
@@ -382,7 +382,9 @@ def _directory(directory: Path, settings: Mapping[str, Credentials], at: datetim
         text = f"revocation lists that expired or cannot be read: {_some([*expired, *bad_lists])}"
         hint = "Run fetch-crl, usually by cron: services of these authorities are refused"
         yield Finding("revocation lists", "yellow", text, hint)
-    for given in {each.certificate: each for each in settings.values() if each.certificate is not None}.values():
+    for given in {
+        setting.certificate: setting for setting in settings.values() if setting.certificate is not None
+    }.values():
         assert given.certificate is not None  # chosen so
         yield from _ours(given.certificate, [one for _, each in authorities for one in each], directory, at)
 
@@ -394,7 +396,7 @@ def _ours(file: Path, authorities: Iterable[x509.Certificate], directory: Path, 
     except PublisherError:
         return  # reported with the credentials
     chain = [ours]
-    by_name = {one.subject: one for one in authorities}
+    by_name = {authority.subject: authority for authority in authorities}
     while chain[-1].issuer != chain[-1].subject and chain[-1].issuer in by_name and len(chain) < _LONGEST_CHAIN:
         chain.append(by_name[chain[-1].issuer])
     if len(chain) == 1:
@@ -411,28 +413,28 @@ def _ours(file: Path, authorities: Iterable[x509.Certificate], directory: Path, 
 
 
 def _authorities(directory: Path) -> tuple[list[tuple[Path, list[x509.Certificate]]], list[str]]:
-    found: list[tuple[Path, list[x509.Certificate]]] = []
+    authorities: list[tuple[Path, list[x509.Certificate]]] = []
     bad: list[str] = []
     for file in sorted(directory.iterdir()):
         if _AUTHORITY(file.name):
             try:
-                found.append((file, load_certificates(file)))
+                authorities.append((file, load_certificates(file)))
             except PublisherError:
                 bad.append(file.name)
-    return found, bad
+    return authorities, bad
 
 
 def _lists(directory: Path) -> tuple[list[tuple[Path, x509.CertificateRevocationList]], list[str]]:
-    found: list[tuple[Path, x509.CertificateRevocationList]] = []
+    lists: list[tuple[Path, x509.CertificateRevocationList]] = []
     bad: list[str] = []
     for file in sorted(directory.iterdir()):
         if not LIST_FILE(file.name):
             continue
         try:
-            found.extend((file, one) for one in read_lists(file))
+            lists.extend((file, revocation_list) for revocation_list in read_lists(file))
         except (OSError, ValueError):
             bad.append(file.name)
-    return found, bad
+    return lists, bad
 
 
 def _some(names: list[str]) -> str:

@@ -48,9 +48,9 @@ def _have_a_target(config: Config, one: str, other: str) -> bool:
 def jobs_of_two_sources(config: Config, store: Store) -> Iterator[Finding]:
     """A finding for each pair of sources that have given the same jobs to a target lately."""
     with store.read() as connection:
-        found = list(shared_jobs(connection, config, config.targets))
+        shared = list(shared_jobs(connection, config, config.targets))
     reported: set[tuple[str, frozenset[str]]] = set()
-    for each in found:
+    for each in shared:
         pair = each.target, frozenset({each.source, each.other})
         if pair not in reported:
             reported.add(pair)

@@ -196,8 +196,8 @@ def ended_in(store: Store, window: Window, page: int = _PAGE) -> Iterator[KnownR
     """Runs that ended in a window, by end time, with their deliveries; `page` of them are read at a time."""
 
     def read(connection: Connection, after: Place | None) -> tuple[list[KnownRun], Place | None]:
-        found, place = queries.runs_in(connection, window.from_, window.until, after, page)
-        return [known(connection, run) for run, _class_id in found], place
+        entries, place = queries.runs_in(connection, window.from_, window.until, after, page)
+        return [known(connection, run) for run, _class_id in entries], place
 
     for some in store.pages(read):
         yield from some

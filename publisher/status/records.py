@@ -69,4 +69,4 @@ def _accepted(connection: Connection, target_id: int, since: int) -> Iterator[tu
     """The accepted records of jobs that ended on the day from `since` on."""
     bounds = (since, since + SECONDS_A_DAY)
     for entries in paging.pages(lambda after: ledger_entries.page(connection, target_id, bounds, after, _PAGE)):
-        yield from ((one.record_id, one.end, one.reason) for one in entries if one.state is State.ACCEPTED)
+        yield from ((entry.record_id, entry.end, entry.reason) for entry in entries if entry.state is State.ACCEPTED)

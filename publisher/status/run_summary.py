@@ -100,7 +100,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     @property
     def new(self) -> int | None:
         """Jobs that it stored; None: unknown."""
-        return None if self.run.ended_at is None else sum(each.new for each in self.sources)
+        return None if self.run.ended_at is None else sum(source.new for source in self.sources)
 
     @property
     def problem(self) -> str | None:
@@ -113,7 +113,9 @@ class RunSummary(msgspec.Struct, frozen=True):
         """What went wrong, each with the source or target."""
         if self.problem:
             yield self.problem
-        works = [(each.name, each.error) for each in self.sources] + [(each.name, each.error) for each in self.targets]
+        works = [(source.name, source.error) for source in self.sources] + [
+            (target.name, target.error) for target in self.targets
+        ]
         yield from (f"{name}: {error}" for name, error in works if error)
         yield from self.findings
 
@@ -126,14 +128,14 @@ class RunSummary(msgspec.Struct, frozen=True):
         return [
             WorkTable(
                 title, what, numbers,
-                [WorkRow(one.name, tuple(getattr(one, name) for name in numbers), one.error) for one in works],
+                [WorkRow(work.name, tuple(getattr(work, name) for name in numbers), work.error) for work in works],
             )
             for title, what, numbers, works in parts if works
         ]  # fmt: skip
 
     def total(self, name: str) -> int | None:
         """A number of `TargetWork`, of all targets; None: unknown."""
-        return None if self.run.ended_at is None else sum(getattr(each, name) or 0 for each in self.targets)
+        return None if self.run.ended_at is None else sum(getattr(target, name) or 0 for target in self.targets)
 
     @property
     def work(self) -> str:
@@ -174,9 +176,11 @@ def summary_of(run: ProgramRun) -> RunSummary:
         for name, each in done.get("targets", {}).items()
     ]
     commanded = {name: each for name, each in done.get("targets", {}).items() if "differences_total" in each}
-    found = [each for name, result in (reconciled | commanded).items() for each in reconciled_findings(name, result)]
-    found += [*done.get("problems", []), *_damage(done.get("checked", {}).get("damage", []))]
-    return RunSummary(run, sources, targets, found)
+    findings = [
+        finding for name, result in (reconciled | commanded).items() for finding in reconciled_findings(name, result)
+    ]
+    findings += [*done.get("problems", []), *_damage(done.get("checked", {}).get("damage", []))]
+    return RunSummary(run, sources, targets, findings)
 
 
 def reconciled_findings(name: str, result: Mapping[str, Any]) -> Iterator[str]:
@@ -184,8 +188,8 @@ def reconciled_findings(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     if problem := result.get("problem"):
         yield f"{name}: no evidence of what the service has: {problem}"
     if differences := result.get("differences_total") or result.get("differences"):
-        found = counted(differences, "difference")
-        yield f"{name}: {found} to what the service has: usage-publisher reconcile {shlex.quote(name)}"
+        differing = counted(differences, "difference")
+        yield f"{name}: {differing} to what the service has: usage-publisher reconcile {shlex.quote(name)}"
     yield from (f"{name}: {sentence}" for sentence in result.get("counted_twice", ()))
     if result.get("unfinished"):
         yield f"{name}: the comparison took too long; the next run continues it"

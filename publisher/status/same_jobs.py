@@ -80,9 +80,9 @@ def _shared(
     for run, other in pairs:
         if _is_sent(selection, run) and _is_sent(selection, other):
             sent[other.source].setdefault(run.run_id, (run.record_id, other.record_id))
-    for other_name, found in sent.items():
-        example = next(iter(found.values()))
-        yield SharedJobs(target, sample[0].source, other_name, len(found), len(sample), example)
+    for other_name, jobs in sent.items():
+        example = next(iter(jobs.values()))
+        yield SharedJobs(target, sample[0].source, other_name, len(jobs), len(sample), example)
 
 
 def _counted(connection: Connection, target: str, run_ids: set[int]) -> set[int]:
@@ -91,7 +91,7 @@ def _counted(connection: Connection, target: str, run_ids: set[int]) -> set[int]
 
     row = registry.get_target(connection, target)
     known = {} if row is None else deliveries_of(connection, row.id, sorted(run_ids))
-    return {each for each in run_ids if each not in known or not is_counted_elsewhere(known[each])}
+    return {run_id for run_id in run_ids if run_id not in known or not is_counted_elsewhere(known[run_id])}
 
 
 def _is_sent(selection: TargetFilter, run: StoredRun) -> bool:

@@ -234,12 +234,12 @@ def _removed(store: Store, config: Config) -> dict[str, SourceCount]:
 
 
 def _removed_targets(store: Store, config: Config) -> dict[str, TargetStatus]:
-    found = {}
+    removed = {}
     with store.read() as connection:
         for name, target_id in registry.target_ids(connection).items():
             if name not in config.targets:
                 counts = deliveries.of_target(connection, target_id)
-                found[name] = TargetStatus(
+                removed[name] = TargetStatus(
                     accepted=counts[State.ACCEPTED],
                     waiting=counts[State.WAITING],
                     in_flight=counts[State.IN_FLIGHT],
@@ -251,7 +251,7 @@ def _removed_targets(store: Store, config: Config) -> dict[str, TargetStatus]:
                     last_sent_end_time=batches.last_sent_end(connection, target_id),
                     oldest_waiting_end_time=queries.oldest_waiting(connection, target_id),
                 )
-    return {name: one for name, one in found.items() if not one.untouched}
+    return {name: one for name, one in removed.items() if not one.untouched}
 
 
 def _why_not_latest(store: Store) -> str | None:
@@ -325,7 +325,7 @@ def _target(
 ) -> TargetStatus:
     settings = config.targets[name]
     expires = _certificate_expires(config, name)
-    found = TargetStatus(
+    target_status = TargetStatus(
         certificate_days_left=None if expires is None else (expires - now) // SECONDS_A_DAY,
         certificate_expires=expires,
         groups={} if settings.format.is_snapshot else None,
@@ -333,20 +333,20 @@ def _target(
         evidence=settings.evidence_source,
     )
     if store is None:
-        return found
+        return target_status
     read_until = completeness.known_until(store, config, settings, now)
     with store.read() as connection:
         row = registry.get_target(connection, name)
         if row is None:
-            return found
-        found = msgspec.structs.replace(
-            found,
+            return target_status
+        target_status = msgspec.structs.replace(
+            target_status,
             complete_until=_earlier(queries.oldest_open(connection, row.id), known_until),
             not_due=_not_due(connection, settings, row.id, read_until),
             assumed=deliveries.assumed(connection, row.id) if assumed else None,
             due_at=due.due_at(settings, row, now),
         )
-        return _with_ledger(connection, config, row, found, now)
+        return _with_ledger(connection, config, row, target_status, now)
 
 
 def _with_ledger(
@@ -394,9 +394,9 @@ def _removed_amounts(connection: Connection, settings: Target, target_id: int) -
 
 def _groups(connection: Connection, target_id: int) -> dict[str, int]:
     """The summaries or reports of a target by state, and how many are confirmed, if any."""
-    found = {state.word: count for state, count in groups.count(connection, target_id).items()}
+    counts = {state.word: count for state, count in groups.count(connection, target_id).items()}
     confirmed = groups.count_confirmed(connection, target_id)
-    return found | ({"confirmed": confirmed} if confirmed else {})
+    return counts | ({"confirmed": confirmed} if confirmed else {})
 
 
 class _Unconfirmed:

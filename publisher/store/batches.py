@@ -219,8 +219,8 @@ def resend_asked_at(connection: Connection, target_id: int, asked: Resend) -> in
         resends.c.ends == asked.ends,
         resends.c.only_missing == int(asked.only_missing),
     )
-    found: int | None = connection.execute(query).scalar_one_or_none()
-    return found
+    asked_at: int | None = connection.execute(query).scalar_one_or_none()
+    return asked_at
 
 
 def is_resending(connection: Connection, target_id: int) -> bool:

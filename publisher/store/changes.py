@@ -120,15 +120,15 @@ def since(connection: Connection, mark: ChangeMark) -> ChangesSince:
         if token is None or bytes(token) != mark.token:
             raise ChangesLostError
     query = select(changes.c.number, changes.c.kinds, changes.c.runs).where(changes.c.number > mark.number)
-    found: Ranges = []
+    ranges: Ranges = []
     kinds, expected = 0, mark.number
     for number, kind, packed in connection.execute(query.order_by(changes.c.number)):
         expected += 1
         if number != expected:  # removed, as there were many
             raise ChangesLostError
         kinds |= kind
-        found += unpack(bytes(packed))
-    return ChangesSince(_joined(found), bool(kinds & _CLASSES), bool(kinds & _ERASED))
+        ranges += unpack(bytes(packed))
+    return ChangesSince(_joined(ranges), bool(kinds & _CLASSES), bool(kinds & _ERASED))
 
 
 def _joined(ranges: Ranges) -> Ranges:

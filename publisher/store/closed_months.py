@@ -194,7 +194,7 @@ def take_numbers(connection: Connection, count: int) -> int:
 
 def add_statements(connection: Connection, statements: Iterable[IssuedStatement]) -> None:
     """Add statements."""
-    rows = [msgspec.structs.asdict(one) for one in statements]
+    rows = [msgspec.structs.asdict(statement) for statement in statements]
     if rows:
         connection.execute(insert(closed_statements), rows)
 
@@ -222,16 +222,16 @@ def seal(connection: Connection, closing_id: int) -> bytes:
 
 def digest_of(connection: Connection, closing_id: int, *, is_whole: bool = True) -> bytes:
     """The digest of a closing. `is_whole`: also over its month, its price list, and the closings that it replaces."""
-    found = blake2b(digest_size=_DIGEST_BYTES)
+    digest = blake2b(digest_size=_DIGEST_BYTES)
     if is_whole:
         facts = (closings.c.month, closings.c.closed_at, closings.c.settings)
         row = connection.execute(select(*facts).where(closings.c.id == closing_id)).one()
         replaced = select(closings.c.id).where(closings.c.successor == closing_id).order_by(closings.c.id)
-        found.update(msgspec.msgpack.encode([*row, list(connection.execute(replaced).scalars())]))
+        digest.update(msgspec.msgpack.encode([*row, list(connection.execute(replaced).scalars())]))
     columns = [closed_statements.c[name] for name in ("number", "cancels", "label", "body")]
     mine = closed_statements.c.closing_id == closing_id
     for row in _streamed(connection, select(*columns).where(mine).order_by(closed_statements.c.number)):
-        found.update(msgspec.msgpack.encode(list(row)))
+        digest.update(msgspec.msgpack.encode(list(row)))
     issued_here = closed_runs.c.issued_in == closing_id
     months = list(connection.execute(select(closed_runs.c.closing_id).where(issued_here).distinct()).scalars())
     bodies = {about: lines(connection, about) for about in months}  # before the runs: their cursor is open meanwhile
@@ -239,8 +239,8 @@ def digest_of(connection: Connection, closing_id: int, *, is_whole: bool = True)
     query = select(*columns).where(issued_here).order_by(*closed_runs.primary_key)
     for about, run, line, usage in _streamed(connection, query):
         body = bodies[about][line] if line < len(bodies[about]) else ""
-        found.update(msgspec.msgpack.encode([about, bytes(run), body, usage]))
-    return found.digest()
+        digest.update(msgspec.msgpack.encode([about, bytes(run), body, usage]))
+    return digest.digest()
 
 
 def wrong(connection: Connection) -> Generator[str, None, None]:

@@ -43,8 +43,8 @@ IS_ONE_VERSION: Final = deliveries.c.may_be_one_of_several != literal_column(str
 
 def of_target(connection: Connection, target_id: int) -> dict[State, int]:
     """How many deliveries of a target are in each state; all states are in the result."""
-    found = _counters(connection, target_id)
-    return {state: found.get(state, 0) for state in State}
+    counts = _counters(connection, target_id)
+    return {state: counts.get(state, 0) for state in State}
 
 
 class HeldFor(msgspec.Struct, frozen=True):
@@ -157,13 +157,13 @@ def deliveries_of(
     columns = (deliveries.c.end_time, deliveries.c.sent_digest, deliveries.c.revision, deliveries.c.reason)
     query = select(deliveries.c.run_id, state_where(as_waiting), *columns)
     query = query.where(deliveries.c.target_id == target_id)
-    found = paging.rows_in(connection, query, deliveries.c.run_id, run_ids)
+    rows = paging.rows_in(connection, query, deliveries.c.run_id, run_ids)
     what = "the digest of a version that was sent"
     return {
         run_id: DeliveryState(
             state_of(state), end_time, None if version is None else bytes_of(version, what), revision, reason
         )
-        for run_id, state, end_time, version, revision, reason in found
+        for run_id, state, end_time, version, revision, reason in rows
     }
 
 

@@ -21,8 +21,8 @@ from publisher.store.stored_run import RUN_COLUMNS, StoredRun, stored_run
 
 def cursor(connection: Connection, source_id: int) -> Cursor | None:
     """Return where reading a source's grid log stopped; None if it was never read."""
-    found = connection.execute(select(grid_logs.c.cursor).where(grid_logs.c.source_id == source_id)).scalar()
-    return cursor_of(found) if found is not None else None
+    text = connection.execute(select(grid_logs.c.cursor).where(grid_logs.c.source_id == source_id)).scalar()
+    return cursor_of(text) if text is not None else None
 
 
 def set_cursor(connection: Connection, source_id: int, value: Cursor) -> None:
@@ -54,14 +54,14 @@ def keep(connection: Connection, source_id: int, entries: Sequence[GridLogEntry]
 
 def entries_by_key(connection: Connection, source_id: int, keys: Iterable[str]) -> dict[str, list[GridLogEntry]]:
     """Return the entries stored under these keys."""
-    found: dict[str, list[GridLogEntry]] = {}
+    by_key: dict[str, list[GridLogEntry]] = {}
     query = select(grid_jobs).where(grid_jobs.c.source_id == source_id)
     for row in paging.rows_in(connection, query, grid_jobs.c.key, sorted(set(keys))):
         fqans = decoded(row.fqans, tuple[str, ...], "an entry of a grid log")
         groups = row.token_groups and decoded(row.token_groups, tuple[str, ...], "an entry of a grid log")
         identity = (row.user_dn, fqans, row.submit_host, row.token_subject, row.token_issuer, groups)
-        found.setdefault(row.key, []).append(GridLogEntry(row.at, row.lrms_id, *identity))
-    return found
+        by_key.setdefault(row.key, []).append(GridLogEntry(row.at, row.lrms_id, *identity))
+    return by_key
 
 
 def wait(connection: Connection, source_id: int, found: Iterable[tuple[int, str, int, bool]]) -> None:

@@ -223,15 +223,15 @@ def left_over(
 ) -> dict[str, int]:
     """By the name of an amount that the settings (`options`) do not have any more: how many totals have it. Damaged
     totals are left out."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     if totals.left_over is None:
-        return found
+        return counts
     query = select(groups.c.body, groups.c.state).where(groups.c.target_id == target_id, groups.c.kind == totals.kind)
     for body, state in connection.execute(query):
         with suppress(PublisherError):
             total = read_with(totals.from_json, bytes_of(body, "a group"), "a group")
-            found.update(totals.left_over(total, options, state_of(state) is State.ACCEPTED))
-    return dict(sorted(found.items()))
+            counts.update(totals.left_over(total, options, state_of(state) is State.ACCEPTED))
+    return dict(sorted(counts.items()))
 
 
 def keep_sync_counts(connection: Connection, month: Month) -> None:

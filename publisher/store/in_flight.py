@@ -158,8 +158,8 @@ def unchanged(connection: Connection, target_id: int, revisions: Mapping[int, in
     query = select(deliveries.c.run_id, deliveries.c.revision).where(
         deliveries.c.target_id == target_id, deliveries.c.state == int(State.WAITING)
     )
-    found = paging.rows_in(connection, query, deliveries.c.run_id, list(revisions))
-    return {run_id for run_id, revision in found if revision == revisions[run_id]}
+    rows = paging.rows_in(connection, query, deliveries.c.run_id, list(revisions))
+    return {run_id for run_id, revision in rows if revision == revisions[run_id]}
 
 
 def forget_changes(connection: Connection, target_id: int, shard: Shard = WHOLE) -> None:
@@ -187,10 +187,10 @@ def in_flight(connection: Connection, target_id: int, shard: Shard = WHOLE) -> l
         .where(deliveries.c.target_id == target_id, in_state(State.IN_FLIGHT), shard.has(deliveries.c.run_id))
         .order_by(deliveries.c.batch_id, deliveries.c.end_time, deliveries.c.run_id)
     )
-    found = []
+    sent = []
     for end_time, *run, digest, several, revision, batch_id in connection.execute(query):
-        found.append((batch_id, PendingDelivery(end_time, run_or_damage(run), revision, sent_version(digest, several))))
-    return found
+        sent.append((batch_id, PendingDelivery(end_time, run_or_damage(run), revision, sent_version(digest, several))))
+    return sent
 
 
 def mark_accepted(

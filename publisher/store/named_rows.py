@@ -29,11 +29,11 @@ def find(connection: Connection, table: Table, name: str) -> RowMapping | None:
     Raises `StoreCorruptError` if it is damaged, or if there is none and another one is damaged, which may be it.
     """
     rows = connection.execute(select(table)).mappings().all()
-    found = [row for row in rows if row["name"] == name]
-    for row in found or rows:
+    matches = [row for row in rows if row["name"] == name]
+    for row in matches or rows:
         if is_damaged(table, row):
             raise StoreCorruptError(f"the store is damaged: {said(table, row)} is not what was stored")
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def seal(connection: Connection, table: Table, name: str) -> None:

@@ -199,14 +199,14 @@ class Lookup:
         dialect = connection.dialect
         if dialect.name not in self._compiled:
             self._compiled[dialect.name] = self._sql(dialect)
-        found: list[tuple[Any, ...]] = []
+        rows: list[tuple[Any, ...]] = []
         for start in range(0, len(keys), self._MARKS):
             asked = tuple(keys[start : start + self._MARKS])
             asked += asked[-1:] * (self._MARKS - len(asked))  # a fixed number: the last key is repeated
             if self._is_tuple:
                 asked = tuple(part for key in asked for part in key)
-            found += execute(connection, self._compiled[dialect.name], asked).fetchall()
-        return found
+            rows += execute(connection, self._compiled[dialect.name], asked).fetchall()
+        return rows
 
     def _sql(self, dialect: Dialect) -> str:
         # Compiled for one key and repeated as text: for all of them it would take a hundred times as long.

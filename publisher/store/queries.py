@@ -155,7 +155,7 @@ def waiting(
         query = _next_waiting
         values |= {"end": after[0], "run": after[1]}
     # Values within the query would make it another query, to be prepared again, for each page.
-    rows = [row for found in dialect.streamed(connection, query, limit, values) for row in found]
+    rows = [row for page in dialect.streamed(connection, query, limit, values) for row in page]
     # If the database sorted them, all records would pass through its sorter.
     read_with(lambda read: read.sort(key=_place), rows, "the index over open deliveries")
     return (_pending(row[0], row[4:], row[1], sent_version(row[2], row[3])) for row in rows)
@@ -285,12 +285,12 @@ def _spans(
     ends: Select[Any], connection: Connection, span_of: Callable[[int], _Span], end_of: Callable[[_Span], int]
 ) -> list[_Span]:
     """The spans of time in which the ends are; `ends` returns the first of them."""
-    found: list[_Span] = []
+    spans: list[_Span] = []
     end = connection.execute(ends).scalars().first()
     while end is not None:
-        found.append(span_of(end))
-        end = connection.execute(ends.where(ends.selected_columns[0] >= end_of(found[-1]))).scalars().first()
-    return found
+        spans.append(span_of(end))
+        end = connection.execute(ends.where(ends.selected_columns[0] >= end_of(spans[-1]))).scalars().first()
+    return spans
 
 
 def count_waiting_from(connection: Connection, target_id: int, first: int) -> int:
@@ -343,12 +343,12 @@ def ended_in(
     )
     query = select(*columns).select_from(joined).order_by(some.c.end_time, some.c.id)
     rows = connection.execute(query).all()
-    found = [
+    pending = [
         (known_state(row[2]), _pending(row[4], row[7:], row[3], sent_version(row[5], row[6])))
         for row in rows
         if row[2] is not None
     ]
-    return found, next_place(rows, limit)
+    return pending, next_place(rows, limit)
 
 
 def last_taken(connection: Connection, target_id: int) -> int | None:
@@ -379,8 +379,8 @@ def sent_versions(connection: Connection, target_id: int, run_ids: Sequence[int]
     query = select(deliveries.c.run_id, deliveries.c.sent_digest, deliveries.c.may_be_one_of_several).where(
         deliveries.c.target_id == target_id, deliveries.c.sent_digest.is_not(None)
     )
-    found = paging.rows_in(connection, query, deliveries.c.run_id, run_ids)
-    versions = ((run_id, sent_version(digest, several)) for run_id, digest, several in found)
+    rows = paging.rows_in(connection, query, deliveries.c.run_id, run_ids)
+    versions = ((run_id, sent_version(digest, several)) for run_id, digest, several in rows)
     return {run_id: version for run_id, version in versions if version is not None}
 
 

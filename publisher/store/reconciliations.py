@@ -145,13 +145,13 @@ def unconfirmed_months(connection: Connection, target_id: int) -> dict[Month, in
         deliveries.c.confirmed_at.is_(None),
         or_(deliveries.c.reason.is_(None), deliveries.c.reason != ReasonCode.ASSUMED.value),
     )
-    found: dict[Month, int] = {}
+    counts: dict[Month, int] = {}
     for number, since in connection.execute(
         select(day, func.min(deliveries.c.changed_at)).where(chosen).group_by(day).order_by(day)
     ):
         month = month_of(number * SECONDS_A_DAY)
-        found[month] = min(since, found.get(month, since))
-    return found
+        counts[month] = min(since, counts.get(month, since))
+    return counts
 
 
 def last_batch(connection: Connection, target_id: int) -> int:

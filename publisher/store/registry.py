@@ -64,13 +64,13 @@ class TargetRow(msgspec.Struct, frozen=True):
 
 def source(connection: Connection, name: str, kind: str) -> SourceRow:
     """Return the source with this name, recorded if it is new. Needs a writing transaction. Raises as `get_source`."""
-    found = get_source(connection, name)
-    if found is None:
+    row = get_source(connection, name)
+    if row is None:
         connection.execute(insert(sources).values(name=name, kind=kind))
         named_rows.seal(connection, sources, name)
-        found = get_source(connection, name)
-        assert found is not None  # it was inserted in this transaction
-    return found
+        row = get_source(connection, name)
+        assert row is not None  # it was inserted in this transaction
+    return row
 
 
 def get_source(connection: Connection, name: str) -> SourceRow | None:
@@ -117,8 +117,8 @@ def last_end_before(connection: Connection, source_id: int, instant: int) -> int
         .order_by(runs.c.end_time.desc())
         .limit(1)
     )
-    found: int | None = connection.execute(query).scalar()
-    return found
+    end: int | None = connection.execute(query).scalar()
+    return end
 
 
 def advance(
@@ -196,9 +196,9 @@ def new_target(connection: Connection, name: str, kind: str, filter_settings: st
     values = {"name": name, "kind": kind, "filter_settings": filter_settings}
     connection.execute(insert(targets).values(**values, assumes=msgspec.json.encode(list(assumes)).decode()))
     named_rows.seal(connection, targets, name)
-    found = get_target(connection, name)
-    assert found is not None  # it was inserted in this transaction
-    return found
+    row = get_target(connection, name)
+    assert row is not None  # it was inserted in this transaction
+    return row
 
 
 def set_filter_settings(connection: Connection, name: str, kind: str, filter_settings: str) -> None:

@@ -213,11 +213,11 @@ def marks_of(connection: Connection, record_ids: Sequence[str]) -> dict[str, tup
 def _insert_new(connection: Connection, interner: Interner, new: list[EncodedRun], now: int) -> list[UpsertedRun]:
     new, class_ids = interner.classed(connection, new)
     run_ids = dialect.allocate_run_ids(connection, runs, len(new))
-    found = list(zip(new, class_ids, run_ids, strict=True))
-    insert_runs(connection, [row_of(run, class_id, run_id, now) for run, class_id, run_id in found])
+    inserted = list(zip(new, class_ids, run_ids, strict=True))
+    insert_runs(connection, [row_of(run, class_id, run_id, now) for run, class_id, run_id in inserted])
     return [
         UpsertedRun(run_id, class_id, run.end, run.finished, run.finished, encoded=run)
-        for run, class_id, run_id in found
+        for run, class_id, run_id in inserted
     ]
 
 
@@ -231,9 +231,9 @@ def _change(
 def _replace(
     connection: Connection, interner: Interner, changed: list[tuple[EncodedRun, _StoredVersion]], now: int
 ) -> list[UpsertedRun]:
-    found, class_ids = interner.classed(connection, [run for run, _ in changed])
+    classed, class_ids = interner.classed(connection, [run for run, _ in changed])
     run_ids = [before.run_id for _, before in changed]
-    rows = [row_of(*each, now) for each in zip(found, class_ids, run_ids, strict=True)]
+    rows = [row_of(*each, now) for each in zip(classed, class_ids, run_ids, strict=True)]
     _update_runs.run(connection, [(*row, row[0]) for row in rows])
     changes.note_runs(connection, run_ids)
     return [
@@ -337,10 +337,13 @@ def find(connection: Connection, name: str) -> Iterator[StoredRun]:
         runs.c.record_key == run_key(record_key(name)),
         runs.c.local_id.in_(sorted(map(index_key, spelt.whole))),
         runs.c.global_key.in_(sorted(map(global_key, spelt.others))),
-        *((runs.c.local_id >= each) & (runs.c.local_id < each + _LAST) for each in sorted(spelt.beginnings)),
+        *(
+            (runs.c.local_id >= beginning) & (runs.c.local_id < beginning + _LAST)
+            for beginning in sorted(spelt.beginnings)
+        ),
     )
-    found = {run_id for one in called for run_id in connection.execute(select(runs.c.id).where(one)).scalars()}
-    for run in in_order(connection, sorted(found)):
+    run_ids = {run_id for one in called for run_id in connection.execute(select(runs.c.id).where(one)).scalars()}
+    for run in in_order(connection, sorted(run_ids)):
         if record_key(name) == run.record_id or asked(ids_of(run.job)) or _has_key(run.job, name):
             yield run
 
@@ -372,8 +375,8 @@ def by_ids(
 def in_order(connection: Connection, run_ids: Iterable[int]) -> Iterator[StoredRun]:
     """The runs with these ids in this order, without those that are not stored."""
     for page in paging.chunks(run_ids):
-        found = {run.run_id: run for run in by_ids(connection, page)}
-        yield from (found[run_id] for run_id in page if run_id in found)
+        by_id = {run.run_id: run for run in by_ids(connection, page)}
+        yield from (by_id[run_id] for run_id in page if run_id in by_id)
 
 
 def record_ids(connection: Connection, run_ids: Sequence[int]) -> Iterator[str]:

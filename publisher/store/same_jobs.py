@@ -85,14 +85,14 @@ def forget(connection: Connection, run_ids: Sequence[int]) -> set[int]:
 
 def linked(connection: Connection, run_ids: Iterable[int]) -> dict[int, set[int]]:
     """By run id: the runs that are the same job; of these runs, and of all that are linked with them over others."""
-    found: defaultdict[int, set[int]] = defaultdict(set)
+    links: defaultdict[int, set[int]] = defaultdict(set)
     asked, new = set[int](), set(run_ids)
     while new:
         asked |= new
         for run_id, other_id in paging.rows_in(connection, _PAIRS, same_jobs.c.run_id, sorted(new)):
-            found[run_id].add(other_id)
-        new = {other for others in found.values() for other in others} - asked
-    return dict(found)
+            links[run_id].add(other_id)
+        new = {other for others in links.values() for other in others} - asked
+    return dict(links)
 
 
 def linked_with(connection: Connection, keys: Iterable[bytes]) -> list[int]:
@@ -103,16 +103,16 @@ def linked_with(connection: Connection, keys: Iterable[bytes]) -> list[int]:
 
 def connected(links: Mapping[int, Collection[int]]) -> dict[int, set[int]]:
     """By run id: the runs that are linked with a run, over others too, and itself."""
-    found: dict[int, set[int]] = {}
+    groups: dict[int, set[int]] = {}
     for run_id in links:
-        if run_id in found:
+        if run_id in groups:
             continue
         new, whole = {run_id}, set[int]()
         while new:
             whole |= new
             new = {other for each in new for other in links[each]} - whole
-        found |= dict.fromkeys(whole, whole)
-    return found
+        groups |= dict.fromkeys(whole, whole)
+    return groups
 
 
 def pages(connection: Connection, size: int) -> Iterable[list[int]]:

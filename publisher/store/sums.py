@@ -204,14 +204,14 @@ class StoredSums(msgspec.Struct, frozen=True, gc=False):
 def by_key(connection: Connection, keys: Sequence[bytes]) -> dict[bytes, StoredSums]:
     """The runs in the store with these keys (`publisher.encoded_run.run_key`)."""
     query = select(runs.c.record_key, runs.c.end_time, runs.c.class_id, runs.c.wall_ms, runs.c.cpu_ms)
-    found = paging.rows_in(connection, query, runs.c.record_key, keys)
-    return {bytes(key): StoredSums(end, class_id, wall_ms, cpu_ms) for key, end, class_id, wall_ms, cpu_ms in found}
+    rows = paging.rows_in(connection, query, runs.c.record_key, keys)
+    return {bytes(key): StoredSums(end, class_id, wall_ms, cpu_ms) for key, end, class_id, wall_ms, cpu_ms in rows}
 
 
 def purged_among(connection: Connection, keys: Sequence[bytes]) -> set[bytes]:
     """The keys of those runs that were purged."""
-    found = paging.rows_in(connection, select(purged_runs.c.run), purged_runs.c.run, keys)
-    return {bytes(row[0]) for row in found}
+    rows = paging.rows_in(connection, select(purged_runs.c.run), purged_runs.c.run, keys)
+    return {bytes(row[0]) for row in rows}
 
 
 def sent_earlier(connection: Connection, target_id: int, bounds: tuple[int, int]) -> list[tuple[int, int, bytes]]:

@@ -60,8 +60,8 @@ class PieceFilter(msgspec.Struct, frozen=True):
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """What the store can decide without a run."""
-        found: list[ColumnElement[bool]] = [] if self.lines is None else [unreadable.c.line.between(*self.lines)]
-        return found if self.with_suspects else [*found, unreadable.c.run.is_(None)]
+        conditions: list[ColumnElement[bool]] = [] if self.lines is None else [unreadable.c.line.between(*self.lines)]
+        return conditions if self.with_suspects else [*conditions, unreadable.c.run.is_(None)]
 
     def takes(self, job: Job | None) -> bool:
         """Whether it takes a piece with this suspect run."""
@@ -172,12 +172,12 @@ def listed(connection: Connection, names: Sequence[str], chosen: PieceFilter) ->
     if names:
         query = query.where(sources.c.name.in_(names))
     for page in paging.pages_by_id(connection, query, unreadable.c.id, _PAGE):
-        found = [
+        suspects = [
             SuspectRun(piece, source, _job_or_none(piece, stored), bool(first_read))
             for piece, source, stored, first_read in page
             if not chosen.pieces or piece in chosen.pieces
         ]
-        yield [each for each in found if chosen.takes(each.job)]
+        yield [suspect for suspect in suspects if chosen.takes(suspect.job)]
 
 
 def rename(connection: Connection, renamed: Callable[[Job], Job]) -> int:

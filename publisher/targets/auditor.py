@@ -76,9 +76,9 @@ class AuditorTarget:
     def records(self, day: int) -> Sequence[RecordColumns] | EvidenceUnavailable:
         """See `publisher.targets.base.GivesRecords`."""
         begin = day * SECONDS_A_DAY
-        found = self._twice(begin, begin + SECONDS_A_DAY)
+        records = self._twice(begin, begin + SECONDS_A_DAY)
         try:
-            return found if isinstance(found, EvidenceUnavailable) else [columns_of(record) for record in found]
+            return records if isinstance(records, EvidenceUnavailable) else [columns_of(record) for record in records]
         except ValueError as error:
             return EvidenceUnavailable(f"a record cannot be read: {error}")
 
@@ -155,15 +155,15 @@ class AuditorTarget:
         ends = [record.stop or 0 for record in ours]
         if max(ends) - min(ends) > SECONDS_A_DAY:
             return {}
-        found = self._between(min(ends), max(ends) + 1)
-        return found if not isinstance(found, list) else {record.record_id: record for record in found}
+        records = self._between(min(ends), max(ends) + 1)
+        return records if not isinstance(records, list) else {record.record_id: record for record in records}
 
     def named(self, record_id: str) -> AuditorRecord | Outcome | None:
         """The record with an id; None if AUDITOR gives none."""
-        found = self._get(f"record_id={quote(record_id, safe='')}")
-        if not isinstance(found, list):
-            return found
-        return next((record for record in found if record.record_id == record_id), None)
+        records = self._get(f"record_id={quote(record_id, safe='')}")
+        if not isinstance(records, list):
+            return records
+        return next((record for record in records if record.record_id == record_id), None)
 
     def _between(self, begin: int, end: int, order: str = "asc") -> list[AuditorRecord] | Outcome:
         """The records that ended from `begin` until `end` (exclusive), epoch seconds.
@@ -171,14 +171,14 @@ class AuditorTarget:
         The brackets must stand as they are: AUDITOR does not read them encoded.
         """
         query = f"stop_time[gte]={date_time(begin)}&stop_time[lt]={date_time(end)}&sort_by[{order}]=stop_time"
-        found = self._get(query)
-        if isinstance(found, Oversized) and end - begin > 1:
+        records = self._get(query)
+        if isinstance(records, Oversized) and end - begin > 1:
             middle = (begin + end) // 2
             first, second = self._between(begin, middle, order), self._between(middle, end, order)
             if isinstance(first, list) and isinstance(second, list):
                 return [*first, *second]
             return second if isinstance(first, list) else first
-        return found
+        return records
 
     def _twice(self, begin: int, end: int) -> list[AuditorRecord] | EvidenceUnavailable:
         first, second = (self._between(begin, end, order) for order in ("asc", "desc"))
@@ -227,10 +227,10 @@ def _stream(body: bytes) -> Iterator[AuditorRecord]:
     """The records of a stream: JSON objects one after the other, without commas. Raises `ValueError`."""
     text, place = body.decode().strip(), 0
     while place < len(text):
-        found, place = _raw_decode(text, place)
+        record, place = _raw_decode(text, place)
         while text[place : place + 1].isspace():
             place += 1
-        yield msgspec.convert(found, AuditorRecord)
+        yield msgspec.convert(record, AuditorRecord)
 
 
 _T = TypeVar("_T")
@@ -275,7 +275,7 @@ class _Repeats:
 
     def _add_all(self, record_ids: Sequence[str]) -> bool:
         """Add these records; False if AUDITOR has one of them all the same: a stream ended early, or another end."""
-        done = self._target.add_all([self._bodies[each] for each in record_ids], record_ids)
+        done = self._target.add_all([self._bodies[record_id] for record_id in record_ids], record_ids)
         if done is None:
             return False
         self._stored(done, len(record_ids))

@@ -116,13 +116,13 @@ def is_of_queue(name: str) -> bool:
 
 def messages_of(directory: int) -> Iterator[str]:
     """The names of the files, in the order of their writing, without unfinished and hidden ones."""
-    found = []
+    names = []
     with os.scandir(directory) as entries:
         for entry in entries:
             if not entry.name.startswith(".") and not is_of_queue(entry.name):
                 with contextlib.suppress(FileNotFoundError):
-                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
-    yield from (name for _, name in sorted(found))
+                    names.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+    yield from (name for _, name in sorted(names))
 
 
 def elements(queue: int) -> Iterator[str]:
@@ -148,14 +148,14 @@ def read_element(queue: Path, name: str) -> bytes:
     """Read a message. Raises `PublisherError` if it cannot be read, is too large, or is not a regular file."""
     try:
         with opened(queue) as descriptor:
-            found = read_message(descriptor, name)
+            content = read_message(descriptor, name)
     except OSError as error:
-        found = f"cannot be read: {error.strerror}"
-    if isinstance(found, str):
-        raise PublisherError(f"{queue / name}: {found}")
-    if len(found) > LARGEST_BYTES:
+        content = f"cannot be read: {error.strerror}"
+    if isinstance(content, str):
+        raise PublisherError(f"{queue / name}: {content}")
+    if len(content) > LARGEST_BYTES:
         raise PublisherError(f"{queue / name} has more than {LARGEST_BYTES:,} bytes")
-    return found
+    return content
 
 
 def write_element(queue: int, batch_id: str, content: bytes, now_s: int) -> str:

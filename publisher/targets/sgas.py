@@ -140,10 +140,10 @@ def last_registration_s(ask: Ask, machine: str) -> float | EvidenceUnavailable |
     if isinstance(reply, Failure) or reply.status != 200:
         return unavailable(reply, _MONITOR)
     try:
-        found = msgspec.json.decode(reply.body, type=_Monitor | None)
-        if found is None or found.registration_epoch is None:
+        monitor = msgspec.json.decode(reply.body, type=_Monitor | None)
+        if monitor is None or monitor.registration_epoch is None:
             return None
-        return _number("registration_epoch", found.registration_epoch)
+        return _number("registration_epoch", monitor.registration_epoch)
     except (msgspec.MsgspecError, ValueError) as error:
         return EvidenceUnavailable(f"the answer of {_MONITOR} cannot be read: {error}")
 
@@ -315,13 +315,13 @@ class SgasTarget:
 
     def usage(self, machine: str, first_day: int, until_day: int) -> list[PeriodSum] | EvidenceUnavailable:
         """What SGAS has of a machine, by user, VO, and day: from the custom query, else from the built-in one."""
-        found = usage(self._ask, self._query_address, machine, first_day, until_day)
-        if self._query_address == QUERY or not isinstance(found, EvidenceUnavailable):
-            return found
+        sums = usage(self._ask, self._query_address, machine, first_day, until_day)
+        if self._query_address == QUERY or not isinstance(sums, EvidenceUnavailable):
+            return sums
         built_in = usage(self._ask, QUERY, machine, first_day, until_day)
         if isinstance(built_in, EvidenceUnavailable):
-            reasons = dict.fromkeys((found.reason, built_in.reason))  # one where the service cannot be reached
-            return EvidenceUnavailable("; ".join(reasons), found.unauthorised or built_in.unauthorised)
+            reasons = dict.fromkeys((sums.reason, built_in.reason))  # one where the service cannot be reached
+            return EvidenceUnavailable("; ".join(reasons), sums.unauthorised or built_in.unauthorised)
         self._query_address = QUERY  # it answers: the other one need not be asked again
         return built_in
 
@@ -367,8 +367,8 @@ _COMMAS: Final = (
 
 def _spelling(reply: Reply) -> str:
     """What to do about a 406 that has no other cause than the spelling of our name; empty for any other cause."""
-    found = _names_machines(reply.body.decode("utf-8", "replace"))
-    subject, machines = found.groups() if found is not None else ("/", "")
+    naming = _names_machines(reply.body.decode("utf-8", "replace"))
+    subject, machines = naming.groups() if naming is not None else ("/", "")
     common_name = _common_name(subject) if not subject.startswith("/") else None
     if common_name is None:
         return ""
@@ -383,10 +383,10 @@ def _refused_parts(reply: Reply, message: Message) -> tuple[tuple[str, ...], ...
     LUTS judges a message by its machines alone, and names all of them if one is not allowed, in any order. An answer of
     another form, or with a name that was not sent, shows nothing.
     """
-    found = _names_machines(reply.body.decode("utf-8", "replace"))
-    if found is None:
+    naming = _names_machines(reply.body.decode("utf-8", "replace"))
+    if naming is None:
         return ()
-    named, machines = set(found.group(2).split(",")), _by_machine(message)
+    named, machines = set(naming.group(2).split(",")), _by_machine(message)
     return _parts(machines, named) if named <= machines.keys() else ()
 
 

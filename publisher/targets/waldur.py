@@ -112,7 +112,7 @@ class WaldurTarget:
                 amounts = accounts.setdefault(account, {})
                 amounts[component, user] = amounts.get((component, user), Decimal(0)) + usage
         columns = (columns_of(month, account, amounts) for account, amounts in sorted(accounts.items()))
-        return [each for each in columns if each.amounts]
+        return [column for column in columns if column.amounts]
 
     def check(self) -> list[Finding]:
         """Is the token accepted, and has the offering the components? Nothing shows whether we may write, but to
@@ -162,8 +162,8 @@ class WaldurTarget:
     def _known_resources(self) -> dict[str, OfferingResource]:
         if self._resources is None:
             self._resources = {}
-            for each in self._api.resources():
-                self._resources.setdefault(each.backend_id or "", each)
+            for resource in self._api.resources():
+                self._resources.setdefault(resource.backend_id or "", resource)
         return self._resources
 
     def _rows(self, resource: str, month: Month) -> dict[str, ComponentUsageRow]:
@@ -185,7 +185,7 @@ class WaldurTarget:
             text = f"the offering has no resource with the backend_id {report.account[:100]}"
             raise UnreportedError(Blocked(text, untouched=True))
         # Of a component that the offering has no more, nothing can be taken back.
-        ours = [each for each in report.components if each.amount or each.type in types]
+        ours = [component for component in report.components if component.amount or component.type in types]
         if not ours:
             return {"without usage": 1}
         uuid, month = plain_uuid(resource.uuid), report.when
@@ -220,15 +220,15 @@ class WaldurTarget:
                 raise self._another_writer(f"{each.type} of {month} is {has}; {sent}")
         if not any(each.users for each in ours):
             return {}
-        found = {(each.component_type, each.username): each.usage for each in self._api.user_usages(month, resource)}
+        usages = {(each.component_type, each.username): each.usage for each in self._api.user_usages(month, resource)}
         known = {(each.type, user.username): {user.usage, *user.before} for each in ours for user in each.users}
         types = {each.type for each in ours}
-        for (component, user), usage in found.items():
+        for (component, user), usage in usages.items():
             if usage and not replaces and component in types and usage not in known.get((component, user), ()):
                 raise self._another_writer(
                     f"{component} of user {user[:100]} in {month} is {usage}, and was never sent"
                 )
-        return found
+        return usages
 
     def _another_writer(self, what: str) -> UnreportedError:
         text = (

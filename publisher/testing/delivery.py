@@ -202,10 +202,12 @@ class DeliverySite(FolderSite):
             elif state is State.HELD and recipient.format.record_key is not None:
                 # The service identifies runs by what changed: it would count the new version beside the first one.
                 assert reasons[job.record_id] == _KEY_CHANGED, f"{key} is held: {reasons[job.record_id]}"
-                versions = [form.record(each, stored_at[job.record_id]) for each in self._versions(job)]
-                sent = [None, *(self._value(each.body) for each in versions)]
+                versions = [form.record(version, stored_at[job.record_id]) for version in self._versions(job)]
+                sent = [None, *(self._value(version.body) for version in versions)]
                 assert content.pop(key, None) in sent, f"the service has another version of {key}"
-                assert len({each.end for each in self._versions(job)}) > 1, f"{key} is held, and its end never changed"
+                assert len({version.end for version in self._versions(job)}) > 1, (
+                    f"{key} is held, and its end never changed"
+                )
             else:
                 assert state is State.SUPERSEDED, f"{key} is {state.word}"
                 assert reasons[job.record_id], f"nothing says why {key} is superseded"
@@ -219,7 +221,7 @@ class DeliverySite(FolderSite):
         if job.vo == OTHER_VO or self.target_settings.second_version.sends_changed:
             return job.vo == OTHER_VO
         as_sent = "SELECT 1 FROM deliveries JOIN runs ON id = run_id WHERE record_id = ? AND sent_digest = digest"
-        was_deselected = any(each.vo == OTHER_VO for each in self._versions(job))
+        was_deselected = any(version.vo == OTHER_VO for version in self._versions(job))
         return was_deselected and not self.rows(as_sent, job.record_id)
 
     def _versions(self, job: Job) -> list[Job]:
@@ -245,7 +247,9 @@ class DeliverySite(FolderSite):
             assert outcome.unavailable is None, outcome.unavailable
             assert not outcome.busy
             return [
-                each for each in result.differences(NAME) if each.kind not in {"superseded", "unsettled", "outdated"}
+                difference
+                for difference in result.differences(NAME)
+                if difference.kind not in {"superseded", "unsettled", "outdated"}
             ]
 
     def _export(self) -> None:

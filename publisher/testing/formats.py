@@ -89,7 +89,7 @@ class FormatSuite:
         self._requires(form.pieces is not None, "messages are not cut (pieces is None)")
         assert form.pieces is not None
         bodies = self._bodies(form, list(self.jobs()))
-        assert [each.body for each in form.pieces(self._bound(form).message(bodies))] == bodies
+        assert [piece.body for piece in form.pieces(self._bound(form).message(bodies))] == bodies
 
     def test_a_message_is_inspected_as_itself(self, form: Format) -> None:
         """`inspected` finds the records of a message, and no rule that one breaks."""

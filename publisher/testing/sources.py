@@ -66,7 +66,7 @@ class SourceSuite:
         return make_source(name, schema.SourceSettings.model_validate(self.table(file) | more))
 
     def _runs(self, numbers: Sequence[int], **facts: Any) -> list[Facts]:
-        return [{"number": each, "end": self.end + each, "wall_s": 100, "cpu_s": 50, **facts} for each in numbers]
+        return [{"number": number, "end": self.end + number, "wall_s": 100, "cpu_s": 50, **facts} for number in numbers]
 
     def _read(self, file: Path, cursor: Cursor, **more: Any) -> tuple[list[Job], list[Unreadable], Cursor]:
         """What a new process reads from a cursor on, and its cursor after that, as it is stored."""

@@ -376,10 +376,10 @@ class TargetSuite:
             site.now += 86_400
             shown = site.publisher.rendering(site.target_settings.records, NAME, Window())
             assert isinstance(shown, Rendering)
-            messages = sorted((each.uid, each.payload) for each in shown.messages())
+            messages = sorted((message.uid, message.payload) for message in shown.messages())
             site.messages.clear()
             site.publish()
-            sent = [each for each in site.messages if each.format == site.target_settings.records]
+            sent = [message for message in site.messages if message.format == site.target_settings.records]
             assert sorted((each.batch_id, each.payload) for each in sent) == messages
             held, reasons = site.in_state(NAME, State.HELD), site.reasons(NAME)
             named = {each.record_id: sentence(each.reason) for each in shown.held}

@@ -477,7 +477,7 @@ def _finish(axes: Axes, plot: Plot, look: Look, grid: Literal["both", "x"]) -> N
     if look.grid:
         grid_lines(axes, grid)
     if look.legend:
-        legend_beside(axes, [one.label for one in plot.series], plot.by, top_first=plot.stacked)
+        legend_beside(axes, [series.label for series in plot.series], plot.by, top_first=plot.stacked)
 
 
 def _empty(title: str, look: Look) -> Figure:

@@ -77,22 +77,22 @@ def forget_fonts() -> None:
 @lru_cache(maxsize=2_000)
 def _families(letters: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
     """A small number of families that have these letters, and the letters that none has."""
-    found: list[str] = []
+    families: list[str] = []
     while letters:
         most = max(_others(), key=lambda family: len(_letters_of(family, letters)), default=None)
         had = frozenset() if most is None else _letters_of(most, letters)
         if most is None or not had:
             break
-        found.append(most)
+        families.append(most)
         letters -= had
-    return tuple(found), letters
+    return tuple(families), letters
 
 
 @lru_cache(maxsize=2_000)
 def _letters_of(family: str, letters: frozenset[str]) -> frozenset[str]:
     """Those of the letters that a family has."""
     font = _font(family)
-    return frozenset() if font is None else frozenset(one for one in letters if font.get_char_index(ord(one)))
+    return frozenset() if font is None else frozenset(letter for letter in letters if font.get_char_index(ord(letter)))
 
 
 def _font(family: str) -> FT2Font | None:

@@ -166,9 +166,9 @@ class TextPlot:
         if together:
             lines += self._legend(plot) if len(plot.series) > 1 else []
             return [*lines, *self._chart(plot, plot.series, stop, look, _HEIGHT)]
-        for one in plot.series:
-            lines.append(Text(shortened(one.label, self._width), style="bold"))
-            lines += self._chart(plot, (one,), stop, look, _HEIGHT // 2 + 1)
+        for series in plot.series:
+            lines.append(Text(shortened(series.label, self._width), style="bold"))
+            lines += self._chart(plot, (series,), stop, look, _HEIGHT // 2 + 1)
         return lines
 
     def _chart(self, plot: Plot, series: Sequence[Series], stop: int, look: Look, height: int) -> list[Text]:

@@ -45,15 +45,15 @@ class PriceList(msgspec.Struct, frozen=True):
 
     @classmethod
     def _read(cls, text: str) -> PriceList:
-        found = msgspec.json.decode(text)
+        settings = msgspec.json.decode(text)
         # Instants are stored as numbers, and read as people write them.
         nodes = tuple(
             Node.model_validate({**node, "since": iso(node["since"]), "until": iso(node["until"])})
-            for node in found["nodes"]
+            for node in settings["nodes"]
         )
         # Earlier releases stored meters with all their keys, which a CSV file may not have.
-        energy = Energy.model_validate({**found["energy"], "measured": ()})
-        return cls(Charges.model_validate(found["charges"]), nodes, energy)
+        energy = Energy.model_validate({**settings["energy"], "measured": ()})
+        return cls(Charges.model_validate(settings["charges"]), nodes, energy)
 
     def to_json(self) -> str:
         """As the store has it."""
@@ -96,10 +96,11 @@ def with_texts(statement: Statement, text: Callable[[str], str]) -> Statement:
         payer=text(statement.payer),
         items=of_items(statement.items),
         left_out=of_items(statement.left_out),
-        adjustments=tuple(replace(one, reason=text(one.reason)) for one in statement.adjustments),
-        users=tuple(replace(one, user=text(one.user)) for one in statement.users),
+        adjustments=tuple(replace(adjustment, reason=text(adjustment.reason)) for adjustment in statement.adjustments),
+        users=tuple(replace(user, user=text(user.user)) for user in statement.users),
         corrections=tuple(
-            one if one.item is None else replace(one, item=of_items([one.item])[0]) for one in statement.corrections
+            correction if correction.item is None else replace(correction, item=of_items([correction.item])[0])
+            for correction in statement.corrections
         ),
     )
 
@@ -168,12 +169,12 @@ def closed_statements(context: ReportContext, request: ReportRequest) -> Stateme
     with context.store.read() as connection:
         issued = issued_statements(connection)
     chosen = request.filters.get(by, "*")
-    found = [one for one in issued if not one.cancelled_by and fnmatchcase(one.statement.payer, chosen)]
-    mine = [one.statement for one in found if one.closing.id == closing.id]
+    statements = [one for one in issued if not one.cancelled_by and fnmatchcase(one.statement.payer, chosen)]
+    mine = [statement.statement for statement in statements if statement.closing.id == closing.id]
     month = month_numbered(closing.month)
     start, stop = month_in(month, zone_of(settings.timezone))
     first = Month(month.year, 1).number
-    of_year = [one for one in found if first <= one.closing.month <= closing.month]
+    of_year = [statement for statement in statements if first <= statement.closing.month <= closing.month]
     # Without a statement for each month before, the sum would be less than what the year cost.
     whole = {one.closing.month for one in of_year} == set(range(first, closing.month + 1))
     year = {

@@ -79,7 +79,7 @@ class StatementDocument(msgspec.Struct, frozen=True, kw_only=True):
 def statement_document(made: Statements, one: Statement) -> StatementDocument:
     """The document of a statement."""
     settings = made.settings
-    to = next((each for each in settings.recipients if _matches(each, one.payer)), None)
+    to = next((recipient for recipient in settings.recipients if _matches(recipient, one.payer)), None)
     number = one.number or settings.number.format(site=made.site, month=made.month, payer=one.payer)
     zone = zone_of(made.zone)
     date, first = (datetime.fromtimestamp(at, zone).date() for at in (made.made_at, made.start))
@@ -122,8 +122,18 @@ def _sections(one: Statement) -> list[StatementSection]:
         (_RESOURCES[resource], [(item.name, item.amount, item, item.applies_to) for item in some])
         for resource, some in groupby(one.items, lambda item: item.resource)
     ]
-    sections.append(("Adjustments", [(each.reason, each.amount, None, "") for each in one.adjustments]))
-    sections.append(("Corrections", [(each.name, each.amount, each.item, each.reason) for each in one.corrections]))
+    sections.append(
+        ("Adjustments", [(adjustment.reason, adjustment.amount, None, "") for adjustment in one.adjustments])
+    )
+    sections.append(
+        (
+            "Corrections",
+            [
+                (correction.name, correction.amount, correction.item, correction.reason)
+                for correction in one.corrections
+            ],
+        )
+    )
     found: list[StatementSection] = []
     number = 0
     for title, some_lines in sections:
@@ -141,10 +151,10 @@ def _sections(one: Statement) -> list[StatementSection]:
 
 def _users(one: Statement) -> Iterator[tuple[str, ...]]:
     """The lines of users; their amounts add up to the sum of the items."""
-    for each in one.users:
-        quantities = "; ".join(f"{_number(quantity)} {unit}" for quantity, unit in each.quantities)
-        yield (_safe(each.user), quantities, _amount(each.amount))
-    rest = sum((item.amount for item in one.items), Decimal(0)) - sum((each.amount for each in one.users), Decimal(0))
+    for user in one.users:
+        quantities = "; ".join(f"{_number(quantity)} {unit}" for quantity, unit in user.quantities)
+        yield (_safe(user.user), quantities, _amount(user.amount))
+    rest = sum((item.amount for item in one.items), Decimal(0)) - sum((user.amount for user in one.users), Decimal(0))
     if one.users and rest:
         yield ("(rounding)", "", _amount(rest))
 

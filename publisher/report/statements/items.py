@@ -41,13 +41,13 @@ def itemised(
     settings: Charges, usage: Mapping[Used, int]
 ) -> dict[str, tuple[tuple[StatementItem, ...], tuple[StatementItem, ...]]]:  # fmt: skip
     """By payer, the items of usage (amounts times milliseconds), and those that round to zero."""
-    found: dict[str, tuple[tuple[StatementItem, ...], tuple[StatementItem, ...]]] = {}
+    items: dict[str, tuple[tuple[StatementItem, ...], tuple[StatementItem, ...]]] = {}
     for key, amount in sorted(usage.items(), key=lambda pair: _order(pair[0])):
         item, exact = item_of(settings, key, amount)
-        charged, left_out = found.get(key.payer, ((), ()))
+        charged, left_out = items.get(key.payer, ((), ()))
         lost = exact and not item.amount
-        found[key.payer] = (charged, (*left_out, item)) if lost else ((*charged, item), left_out)
-    return found
+        items[key.payer] = (charged, (*left_out, item)) if lost else ((*charged, item), left_out)
+    return items
 
 
 def lost_runs(settings: Charges, usage: Mapping[Used, int], runs: Mapping[tuple[str, str], int]) -> dict[str, LostRuns]:
@@ -75,12 +75,12 @@ def user_charges(settings: Charges, usage: Mapping[tuple[Used, str], int]) -> di
         exact[of] = exact.get(of, Fraction(0)) + amount
         held = quantities.setdefault(of, {})
         held[key.resource] = held.get(key.resource, Fraction(0)) + item.quantity
-    found: dict[str, list[UserCharge]] = {}
+    by_payer: dict[str, list[UserCharge]] = {}
     for (payer, user), amount in sorted(exact.items(), key=lambda pair: (-pair[1], pair[0])):
         held = quantities[payer, user]
         amounts = tuple((held[resource], UNITS[resource]) for resource in get_args(Charged) if resource in held)
-        found.setdefault(payer, []).append(UserCharge(user, amounts, rounded(amount, settings.decimals)))
-    return {payer: tuple(users) for payer, users in found.items()}
+        by_payer.setdefault(payer, []).append(UserCharge(user, amounts, rounded(amount, settings.decimals)))
+    return {payer: tuple(users) for payer, users in by_payer.items()}
 
 
 def _order(key: Used) -> tuple[str, str, int, int, int]:

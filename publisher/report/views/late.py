@@ -78,7 +78,7 @@ def _sent_to(target_id: int) -> ColumnElement[bool]:
 
 def _changes(connection: Connection, since: int, chosen: ColumnElement[bool]) -> dict[int, _MonthChange]:
     """By month, what changed of it. Of a run that changed often, the last version from before counts."""
-    found: dict[int, _MonthChange] = defaultdict(_MonthChange)
+    changes: dict[int, _MonthChange] = defaultdict(_MonthChange)
     earlier = versions.alias()
     last = (
         select(func.max(earlier.c.stored_at))
@@ -99,18 +99,20 @@ def _changes(connection: Connection, since: int, chosen: ColumnElement[bool]) ->
         numbers = set()
         if end < since:
             number = month_of(end).number
-            found[number].new = [old + new for old, new in zip(found[number].new, (1, wall_ms, cpu_ms), strict=True)]
+            changes[number].new = [
+                old + new for old, new in zip(changes[number].new, (1, wall_ms, cpu_ms), strict=True)
+            ]
             numbers.add(number)
         if blob is not None:
             job = decode(bytes(blob), b"", f"number {run_id}, an earlier version")
             number = month_of(job.end or 0).number
             amounts = (1, job.wall_ms or 0, job.cpu_ms or 0)
-            found[number].gone = [old + gone for old, gone in zip(found[number].gone, amounts, strict=True)]
+            changes[number].gone = [old + gone for old, gone in zip(changes[number].gone, amounts, strict=True)]
             numbers.add(number)
         for number in numbers:
-            found[number].late += blob is None
-            found[number].changed += blob is not None
-    return found
+            changes[number].late += blob is None
+            changes[number].changed += blob is not None
+    return changes
 
 
 def _row(

@@ -106,8 +106,8 @@ class Placing:
         if begins.all():
             return placed
         times = [
-            (-_FOREVER if one.since is None else one.since, _FOREVER if one.until is None else one.until)
-            for one in self._inventory.nodes
+            (-_FOREVER if node.since is None else node.since, _FOREVER if node.until is None else node.until)
+            for node in self._inventory.nodes
         ]
         since, until = np.array(times, np.int64).reshape(-1, 2).T[:, placed.node]
         start = batch.numbers("start")[placed.row]

@@ -127,9 +127,9 @@ class ArcDatabase:
             )
         version = self.schema_version()
         if version not in _VERSIONS:
-            found = "no DBSCHEMA_VERSION" if version is None else f"DBSCHEMA_VERSION {version}"
+            version_name = "no DBSCHEMA_VERSION" if version is None else f"DBSCHEMA_VERSION {version}"
             raise SourceFormatError(
-                f"{self.path} has {found}; this program reads versions {' and '.join(_VERSIONS)}",
+                f"{self.path} has {version_name}; this program reads versions {' and '.join(_VERSIONS)}",
                 hint="Nothing was read and nothing is lost: update the publisher, then collect again",
             )
         self._has_moved = version == "2"
@@ -174,8 +174,8 @@ class ArcDatabase:
 
     def job_id(self, record_id: int) -> str | None:
         """JobID of a row, as text that differs between versions of the schema; None: the row does not exist."""
-        found = self._one("SELECT hex(JobID) FROM AAR WHERE RecordID = ?", record_id)
-        return None if found is None else f"{found} (version 2)" if self._has_moved else str(found)
+        row = self._one("SELECT hex(JobID) FROM AAR WHERE RecordID = ?", record_id)
+        return None if row is None else f"{row} (version 2)" if self._has_moved else str(row)
 
     def newest_end(self) -> int:
         """The latest EndTime; 0: no job has ended."""
@@ -183,10 +183,10 @@ class ArcDatabase:
 
     def first_submit(self) -> int | None:
         """The earliest SubmitTime; None: there is none."""
-        found = self._one(
+        row = self._one(
             "SELECT SubmitTime FROM AAR WHERE SubmitTime > 0 AND SubmitTime < 9e18 ORDER BY SubmitTime LIMIT 1"
         )
-        return None if found is None else int(found)
+        return None if row is None else int(row)
 
     def counts_by_status(self) -> dict[str, int]:
         """The number of rows of each status."""

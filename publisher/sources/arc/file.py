@@ -34,20 +34,20 @@ def find_database(path: Path) -> Path:
     """
     if not stat.S_ISDIR(_mode(path)):
         return path
-    found = [path / place for place in _PLACES if _is_there(path / place)]
-    if not found:
+    databases = [path / place for place in _PLACES if _is_there(path / place)]
+    if not databases:
         raise SourceMissingError(
             f"the folder {path} has neither accounting.db nor {VERSION_2}",
             hint="Give the path of ARC's database: accounting/accounting.db (ARC 6) or "
             f"accounting/{VERSION_2} (ARC 7) in A-REX's controldir",
         )
-    if len(found) > 1:
+    if len(databases) > 1:
         raise SourceError(
-            f"the folder {path} has several databases: {', '.join(map(str, found))}",
+            f"the folder {path} has several databases: {', '.join(map(str, databases))}",
             hint="Give the path of one file. ARC 7 writes accounting_v2.db; a second source reads the rest of "
             "accounting.db. A job that is in both is one record",
         )
-    return found[0]
+    return databases[0]
 
 
 def _is_there(path: Path) -> bool:

@@ -73,12 +73,12 @@ class ArcCursor(msgspec.Struct, frozen=True):
     def of(cls, cursor: Cursor) -> ArcCursor:
         """From the plain form. Any other form counts as the beginning: reading everything again changes nothing."""
         try:
-            found = msgspec.convert(dict(cursor), cls)
-            unpack(found.pending)
-            unpack(found.reported)
+            cursor_fields = msgspec.convert(dict(cursor), cls)
+            unpack(cursor_fields.pending)
+            unpack(cursor_fields.reported)
         except (msgspec.ValidationError, ValueError):
             return cls()
-        return found
+        return cursor_fields
 
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
@@ -303,8 +303,8 @@ class ArcSource:
         width = _HOUR_S * max(1, -(-overlap // (_HOUR_S * _SLICES)))
         starts = range((newest - overlap) // width * width, newest + 1, width)
         spans = [*((start, start + width) for start in starts), (starts[-1] + width, None)]
-        found = ((since, until, database.digest_of_ends(since, until)) for since, until in spans)
-        return tuple((since, until, digest) for since, until, digest in found if digest is not None)
+        slices = ((since, until, database.digest_of_ends(since, until)) for since, until in spans)
+        return tuple((since, until, digest) for since, until, digest in slices if digest is not None)
 
     # --- a window
 

@@ -50,12 +50,12 @@ class RowMarks:
         return marks
 
     def _digest_of_names(self, numbers: Row) -> bytes | None:
-        found = [rows.get(number) for rows, number in zip(self._names, numbers, strict=True)]
-        if None in found:
+        names = [rows.get(number) for rows, number in zip(self._names, numbers, strict=True)]
+        if None in names:
             return None
         if len(self._named) >= _CACHED:
             self._named.clear()
-        digest = self._named[numbers] = _digest(found)
+        digest = self._named[numbers] = _digest(names)
         return digest
 
 
@@ -82,12 +82,12 @@ def compare(rows: Rows, marks: Marks, reader: RowReader, known: Known, window: W
     left_marks: Marks = []
     ends: list[int] = []
     for row, mark, record_id in zip(rows.aar, marks, ids, strict=True):
-        found = stored.get(record_id) if record_id is not None else None
-        if found is None or found[0] != mark or record_id in twice:
+        stored_mark = stored.get(record_id) if record_id is not None else None
+        if stored_mark is None or stored_mark[0] != mark or record_id in twice:
             left.append(row)
             left_marks.append(mark)
         else:
-            ends.append(found[1])
+            ends.append(stored_mark[1])
     inside = [end for end in ends if window.holds(end)]
     recognised = Recognised(len(ends), len(inside), max(inside, default=None))
     return ComparedRows(Rows(left, rows.sides), left_marks, recognised, len(ends) - len(inside))

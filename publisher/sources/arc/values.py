@@ -36,13 +36,13 @@ class _HourEpochs(dict[bytes, int]):
     """
 
     def __missing__(self, text: bytes) -> int:
-        found = epoch_s(text.decode("utf-8", "replace") + "00:00Z")
-        if found is None:
+        epoch = epoch_s(text.decode("utf-8", "replace") + "00:00Z")
+        if epoch is None:
             raise KeyError(text)
         if len(self) >= _HOURS_KEPT:
             self.clear()
-        self[text] = found
-        return found
+        self[text] = epoch
+        return epoch
 
 
 _hours: Final = _HourEpochs()
@@ -84,7 +84,7 @@ def hosts_of(text: str) -> tuple[Host, ...]:
     """The nodes of a list separated by colons, each once; IPv6 addresses are in brackets, or alone."""
     if _is_ipv6(text):
         return (Host(text),)
-    names = dict.fromkeys(found[1] or found[2] for found in _NODE.finditer(text))
+    names = dict.fromkeys(match[1] or match[2] for match in _NODE.finditer(text))
     return tuple(Host(name.strip()) for name in names if name and name.strip())
 
 

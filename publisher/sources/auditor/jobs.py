@@ -121,42 +121,42 @@ class RunReader:
         return None
 
     def _count(self, record: CollectedRecord, quantity: str, end: int) -> int | None:
-        found = self._component(record, quantity, end)
-        if found is None:
+        component = self._component(record, quantity, end)
+        if component is None:
             return None
-        if found[0].amount > _MOST_CORES:
-            raise LineError(f"the component for {quantity} has {found[0].amount}: at most {_MOST_CORES} are read")
-        return found[0].amount or None
+        if component[0].amount > _MOST_CORES:
+            raise LineError(f"the component for {quantity} has {component[0].amount}: at most {_MOST_CORES} are read")
+        return component[0].amount or None
 
     def _cores(self, record: CollectedRecord, end: int, wall_ms: int) -> tuple[int | None, MeasuredComponent | None]:
         """The number of cores, None if unknown, and the component that has the scores."""
-        found = self._component(record, "cores", end)
-        if found is None or found[1] is None:
-            return self._count(record, "cores", end), found[0] if found else None
-        core_us = found[0].amount * TIME_UNITS_US[found[1]]
+        component = self._component(record, "cores", end)
+        if component is None or component[1] is None:
+            return self._count(record, "cores", end), component[0] if component else None
+        core_us = component[0].amount * TIME_UNITS_US[component[1]]
         cores = -(-core_us // (wall_ms * 1_000)) if wall_ms else 0
         if cores > _MOST_CORES:
             raise LineError(f"the component for cores gives {cores}: at most {_MOST_CORES} are read")
-        return cores or None, found[0]
+        return cores or None, component[0]
 
     def _converted(
         self, record: CollectedRecord, quantity: str, end: int, units: Mapping[str, int], usual: str, per: int
     ) -> int | None:
         """A quantity, rounded to the nearest: in `units`, so many of which are one of ours; `usual`: the unit if a rule
         has none."""
-        found = self._component(record, quantity, end)
-        if found is None:
+        component = self._component(record, quantity, end)
+        if component is None:
             return None
-        value = (found[0].amount * units[found[1] or usual] + per // 2) // per
+        value = (component[0].amount * units[component[1] or usual] + per // 2) // per
         if value > _LARGEST:
-            raise LineError(f"the component for {quantity} is larger than possible: {found[0].amount}")
+            raise LineError(f"the component for {quantity} is larger than possible: {component[0].amount}")
         return value
 
     def _ids(self, record_id: str) -> tuple[str, str | None, str | None]:
         """Local id, global id, and schedd of a record id."""
         rest = record_id[len(self._settings.record_prefix) :].removeprefix("-") or record_id
-        if self._settings.kind.job_id == "global job id" and (found := _GLOBAL_JOB_ID.fullmatch(rest)):
-            return found["job"], rest, found["schedd"]
+        if self._settings.kind.job_id == "global job id" and (match := _GLOBAL_JOB_ID.fullmatch(rest)):
+            return match["job"], rest, match["schedd"]
         return rest, record_id, None
 
     def _all(self, record: CollectedRecord, fact: str) -> tuple[str, ...]:
@@ -178,9 +178,9 @@ class RunReader:
 
 def _benchmarks(scored: MeasuredComponent | None) -> tuple[Benchmark, ...]:
     """The scores per core, each once. A collector that found no score writes 0."""
-    found: dict[str, Benchmark] = {}
+    benchmarks: dict[str, Benchmark] = {}
     for name, value in scored.scores if scored is not None else ():
         if value > 0:
             spelled = canonical_name(name) or name
-            found.setdefault(spelled, Benchmark(spelled, value))
-    return tuple(found.values())
+            benchmarks.setdefault(spelled, Benchmark(spelled, value))
+    return tuple(benchmarks.values())

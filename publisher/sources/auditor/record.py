@@ -107,15 +107,15 @@ def record_of(found: Mapping[str, Any]) -> CollectedRecord:
 
 def instant_us(value: object, what: str) -> int:
     """An instant in RFC 3339. Raises `LineError`."""
-    found = _TIME.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         raise LineError(f"{what} is not a time")
     try:
-        zone = "+00:00" if found[3] in "Zz" else found[3]
-        whole = datetime.fromisoformat(found[1].upper().replace("T", " ") + zone)
+        zone = "+00:00" if match[3] in "Zz" else match[3]
+        whole = datetime.fromisoformat(match[1].upper().replace("T", " ") + zone)
     except (ValueError, OverflowError):
         raise LineError(f"{what} is not a time") from None
-    return bounded_us((whole - _EPOCH) // _MICROSECOND + int(((found[2] or "") + "000000")[:6]), what)
+    return bounded_us((whole - _EPOCH) // _MICROSECOND + int(((match[2] or "") + "000000")[:6]), what)
 
 
 def bounded_us(instant: int, what: str) -> int:
@@ -168,18 +168,18 @@ def _components(value: object) -> dict[str, MeasuredComponent]:
     if not isinstance(value, list):
         raise LineError("components is not a list")
     _require_few(value, "components")
-    found: dict[str, MeasuredComponent] = {}
+    components: dict[str, MeasuredComponent] = {}
     for each in value:
         if not isinstance(each, dict):
             raise LineError("a component is not an object")
         name, amount = _text(each.get("name"), "the name of a component"), each.get("amount")
         if not isinstance(amount, int) or isinstance(amount, bool) or not 0 <= amount <= LARGEST_AMOUNT:
             raise LineError("the amount of a component is not a whole number from 0 to 2^63 - 1")
-        if name in found:
+        if name in components:
             # AUDITOR stores both, and its plugin takes the first: neither the sum nor one of them is certain.
             raise LineError("two components have the same name")
-        found[name] = MeasuredComponent(amount, tuple(_scores(each.get("scores"))))
-    return found
+        components[name] = MeasuredComponent(amount, tuple(_scores(each.get("scores"))))
+    return components
 
 
 def _scores(value: object) -> Iterator[tuple[str, float]]:

@@ -85,19 +85,19 @@ class RestRecords:
                     raise SourceFormatError(f"{self._url}: a record that ended at {time_text(at)} is too large")
                 limit //= 2
                 continue
-            found, is_last = answer
-            ends = [_end_us(each) for each in found]
+            objects, is_last = answer
+            ends = [_end_us(each) for each in objects]
             known = [end for end in ends if end is not None]
             if known != sorted(known) or (known and known[0] < at):
                 raise SourceFormatError(f"{self._url} does not answer in the order that it is asked for")
-            fresh = [each for each in found if _key(each) not in seen]
+            fresh = [each for each in objects if _key(each) not in seen]
             position = known[-1] if known else at
             yield Part([*fresh], position)
             if is_last:
                 return
-            if position == at and len(found) <= len(seen):
+            if position == at and len(objects) <= len(seen):
                 limit = self._larger(limit, at)
-            seen = {_key(each) for each, end in zip(found, ends, strict=True) if end == position or end is None}
+            seen = {_key(each) for each, end in zip(objects, ends, strict=True) if end == position or end is None}
             at = position
 
     def _larger(self, limit: int, at: int) -> int:
@@ -115,8 +115,8 @@ class RestRecords:
 
     def oldest_us(self) -> int | None:
         """See `Records`."""
-        found = self._ask("asc", 0, None, 1)
-        return _end_us(found[0]) if found else None
+        answer = self._ask("asc", 0, None, 1)
+        return _end_us(answer[0]) if answer else None
 
     def close(self) -> None:
         """See `Records`."""
@@ -127,14 +127,14 @@ class RestRecords:
         before: set[str] | None = None
         for reading in range(_READINGS):
             is_ascending = reading % 2 == 0
-            found = self._ask("asc" if is_ascending else "desc", begin_us, until_us, limit)
-            if found is None:
+            answer = self._ask("asc" if is_ascending else "desc", begin_us, until_us, limit)
+            if answer is None:
                 return None
-            if is_ascending and len(found) == limit:
-                return found, False
-            keys = {_key(each) for each in found}
+            if is_ascending and len(answer) == limit:
+                return answer, False
+            keys = {_key(each) for each in answer}
             if keys == before:
-                return found if is_ascending else found[::-1], True
+                return answer if is_ascending else answer[::-1], True
             before = keys
         raise SourceError(
             f"{self._url} gives other records each time it is asked for those since {time_text(begin_us)}",
@@ -162,15 +162,15 @@ class RestRecords:
 
 def _objects(url: str, body: bytes) -> list[dict[str, Any]]:
     """The objects of a stream. Raises `SourceFormatError`."""
-    found: list[dict[str, Any]] = []
-    for each in JsonElements(io.BytesIO(body).read):
-        if isinstance(each, Damaged):
+    objects: list[dict[str, Any]] = []
+    for element in JsonElements(io.BytesIO(body).read):
+        if isinstance(element, Damaged):
             raise SourceFormatError(
-                f"the answer of {url} is not a stream of records: {each.reason}: {safe(each.begin[:_SHOWN])}",
+                f"the answer of {url} is not a stream of records: {element.reason}: {safe(element.begin[:_SHOWN])}",
                 hint="Check that the URL is that of AUDITOR, without a path",
             )
-        found.append(each)
-    return found
+        objects.append(element)
+    return objects
 
 
 def _refusal(url: str, reply: Reply) -> SourceError:

@@ -82,22 +82,22 @@ class AuditorSource:
         """Ask for the newest records, and look whether they have what the settings expect."""
         records = self._records()
         try:
-            found = records.newest(_LOOKED_AT)
+            newest = records.newest(_LOOKED_AT)
         except SourceError as error:
             return [Finding(self.name, "red", error.message, error.hint)]
         finally:
             records.close()
         reader = RunReader(self._auditor, self._settings.cluster, int(self._clock()))
-        outcomes = [_outcome(reader, each) for each in found]
-        jobs = [each for each in outcomes if isinstance(each, Job)]
-        refused = Counter(each.reason for each in outcomes if isinstance(each, UnreadableLine))
+        outcomes = [_outcome(reader, each) for each in newest]
+        jobs = [outcome for outcome in outcomes if isinstance(outcome, Job)]
+        refused = Counter(outcome.reason for outcome in outcomes if isinstance(outcome, UnreadableLine))
         if not jobs and not refused:
-            hint = "Check `record_prefix` and `where`, if its collectors wrote any" if found else ""
+            hint = "Check `record_prefix` and `where`, if its collectors wrote any" if newest else ""
             return [Finding(self.name, "yellow", f"{self._place}: no selected record among the newest", hint)]
         findings = [Finding(self.name, "green", f"{self._place}: {counted(len(jobs), 'newest record')} read")]
         for reason, number in refused.items():
             findings.append(Finding(self.name, "yellow", f"{counted(number, 'newest record')} refused: {reason}"))
-        findings += self._lacking(found, jobs)
+        findings += self._lacking(newest, jobs)
         return findings
 
     def _lacking(self, found: Sequence[Found], jobs: Sequence[Job]) -> Iterator[Finding]:

@@ -116,7 +116,7 @@ def _found(row: tuple[Any, ...]) -> Found:
     if start is None or stop is None or not (0 <= start < _LATEST_US and 0 <= stop < _LATEST_US):
         return BadRow(record_id, "start_time or stop_time is before 1970 or after the year 9999")
     try:
-        found = {"meta": _json(meta), "components": _json(components)}
+        columns = {"meta": _json(meta), "components": _json(components)}
     except (ValueError, RecursionError):
         return BadRow(record_id, "meta or components have a number that is too long, or are nested too deeply")
     return {
@@ -124,7 +124,7 @@ def _found(row: tuple[Any, ...]) -> Found:
         "start_time": time_text(start),
         "stop_time": time_text(stop),
         "runtime": runtime,
-        **found,
+        **columns,
     }
 
 

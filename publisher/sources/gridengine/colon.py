@@ -131,10 +131,10 @@ def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
 def _quickly(numbers: str) -> _Numbers | None:
     """The numbers of a record, if each is valid and spelled as in JSON."""
     try:
-        found: _Numbers = _numbers.decode(f"[{numbers}]")
+        fields: _Numbers = _numbers.decode(f"[{numbers}]")
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
-    return found
+    return fields
 
 
 def _carefully(fields: list[str]) -> tuple[list[str], list[str], list[str], _Numbers]:

@@ -72,14 +72,14 @@ def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
     if "\\u0000" in line:
         raise JsonlError("a text contains NUL, which cannot be stored")
     try:
-        found = _lines.decode(line)
+        record = _lines.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        found = _loosely(line, error)
-    started, ended, failed = found.start_time, found.end_time, found.failed
+        record = _loosely(line, error)
+    started, ended, failed = record.start_time, record.end_time, record.failed
     if started and ended < started:
         raise JsonlError("the job ends before it starts" if ended else "the job started and has no end")
     start, end = started // _MICROSECONDS, ended // _MICROSECONDS
-    usage = found.usage
+    usage = record.usage
     extras: Extras = usage.pop("rusage", {})
     own = usage.pop("eusage", {}) or usage.pop("usage", {})
     cpu = _figure(own.pop("cpu", 0))
@@ -89,29 +89,29 @@ def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
     for container, values in usage.items():
         extras.update({f"{container}.{name}": value for name, value in values.items()})
     extras["failed"] = failed
-    extras["priority"] = found.priority
+    extras["priority"] = record.priority
     if len(extras) > _MOST_EXTRAS:
         raise JsonlError("the record has more values than possible")
     if cpu < 0 or cpu > LARGEST:
         raise JsonlError("the CPU time is negative, or larger than possible")
-    if found.category:
-        extras["category"] = found.category
-    if found.arid:
-        extras["arid"] = found.arid
-        extras["ar_submission_time"] = found.ar_submission_time // _MICROSECONDS
-    if found.submit_cmd_line:
-        extras["submit_cmd_line"] = found.submit_cmd_line
-    deleted_by = none_if_none(found.deleted_by or "")
+    if record.category:
+        extras["category"] = record.category
+    if record.arid:
+        extras["arid"] = record.arid
+        extras["ar_submission_time"] = record.ar_submission_time // _MICROSECONDS
+    if record.submit_cmd_line:
+        extras["submit_cmd_line"] = record.submit_cmd_line
+    deleted_by = none_if_none(record.deleted_by or "")
     if deleted_by is not None:
         extras["deleted_by"] = deleted_by
-    pe_task = found.pe_taskid or found.pe_task_id or ""
+    pe_task = record.pe_taskid or record.pe_task_id or ""
     return outcome(
-        cluster, found.job_number, found.task_number, found.submission_time // _MICROSECONDS, start, end,
-        (ended - started) // 1000, int(cpu * 1000 + 0.5), failed, found.exit_status, found.slots,
-        found.hostname, "" if pe_task == "NONE" else pe_task, maxvmem, maxrss, extras,
-        found.owner, found.group, found.job_name, found.account, found.qname,
-        none_if_none(found.project or ""), none_if_none(found.department or ""), none_if_none(found.granted_pe or ""),
-        found.submit_host, deleted_by,
+        cluster, record.job_number, record.task_number, record.submission_time // _MICROSECONDS, start, end,
+        (ended - started) // 1000, int(cpu * 1000 + 0.5), failed, record.exit_status, record.slots,
+        record.hostname, "" if pe_task == "NONE" else pe_task, maxvmem, maxrss, extras,
+        record.owner, record.group, record.job_name, record.account, record.qname,
+        none_if_none(record.project or ""), none_if_none(record.department or ""),
+        none_if_none(record.granted_pe or ""), record.submit_host, deleted_by,
     )  # fmt: skip
 
 

@@ -105,21 +105,21 @@ class GridEngineParser:
             return self._joiner.refused(line, str(error), cut=False)
         try:
             parse = jsonl.parse_record if text[0] == "{" else colon.parse_record
-            found = parse(text, self._cluster)
+            record = parse(text, self._cluster)
         except (colon.ColonError, jsonl.JsonlError, LimitError) as error:
             whole = isinstance(error, colon.ColonValueError | LimitError)
             cut = isinstance(error, colon.CutColonError)
             if isinstance(error, colon.ColonError) and not whole:
                 cut = cut or not _is_rest(line)
             return self._joiner.refused(line, str(error), cut=cut, whole=whole)
-        if isinstance(found, Slave):
-            return self._slave(found)
-        return self._master(found) if found and self._waiting.groups else found or Line.SKIPPED
+        if isinstance(record, Slave):
+            return self._slave(record)
+        return self._master(record) if record and self._waiting.groups else record or Line.SKIPPED
 
     def alone(self, line: bytes) -> Job | None:
         """See `publisher.sources.logs.line_parser.RunParser`: without slaves."""
-        found = self._record_of(line)
-        return found if isinstance(found, Job) else None
+        record = self._record_of(line)
+        return record if isinstance(record, Job) else None
 
     def after_too_long(self, first: bytes, last: bytes) -> list[Outcome] | None:
         """See `publisher.sources.logs.line_parser.RunParser`: JSON escapes line feeds."""
@@ -150,10 +150,10 @@ class GridEngineParser:
         slaves = self._waiting.take(key)
         own = [slave for slave in slaves if slave.end >= start - _CLOCK_SLACK_S]
         run = folded(job, own) if own else job
-        found: list[Outcome] = [run]
+        outcomes: list[Outcome] = [run]
         if doubtful := sum(slave.is_doubtful for slave in own):
             without = [slave for slave in own if not slave.is_doubtful]
-            found = [  # only a person can know which is right
+            outcomes = [  # only a person can know which is right
                 UnreadableLine(f"{doubtful} slave records of this job {_MAY_BE_TEXT}; with them", suspect=run),
                 UnreadableLine(
                     f"{doubtful} slave records of this job {_MAY_BE_TEXT}; without them",
@@ -161,18 +161,18 @@ class GridEngineParser:
                 ),
             ]
         if len(own) < len(slaves):
-            found.append(_given_up(key, [slave for slave in slaves if slave not in own]))
-        return found if len(found) > 1 else found[0]
+            outcomes.append(_given_up(key, [slave for slave in slaves if slave not in own]))
+        return outcomes if len(outcomes) > 1 else outcomes[0]
 
     def doubt(self, line: bytes) -> UnreadableLine | None:
         """See `publisher.sources.logs.line_parser.MergingParser`."""
-        found = self._record_of(line)
-        if not isinstance(found, Slave):
+        record = self._record_of(line)
+        if not isinstance(record, Slave):
             return None
-        doubtful = msgspec.structs.replace(found.task, is_doubtful=True)
-        if not self._waiting.replace(found.job, found.task, doubtful):
+        doubtful = msgspec.structs.replace(record.task, is_doubtful=True)
+        if not self._waiting.replace(record.job, record.task, doubtful):
             return None
-        return UnreadableLine(f"a slave record of job {found.job}, which {_MAY_BE_TEXT}: that job is suspect too")
+        return UnreadableLine(f"a slave record of job {record.job}, which {_MAY_BE_TEXT}: that job is suspect too")
 
     def _slave(self, slave: Slave) -> Outcome | list[Outcome]:
         given_up = self._waiting.add(slave.job, slave.task)

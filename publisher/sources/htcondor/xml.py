@@ -150,13 +150,13 @@ def _allowed(block: bytes, decoder: codecs.IncrementalDecoder) -> bytes:
 
 
 def _attributes(element: Any) -> dict[str, Value]:
-    found: dict[str, Value] = {}
+    attributes: dict[str, Value] = {}
     for attribute in element.iterchildren("a"):
         name = (attribute.get("n") or "").lower()
         value = next(attribute.iterchildren(), None)
         if value is not None and is_read(name):
-            found[name] = _value(value)
-    return found
+            attributes[name] = _value(value)
+    return attributes
 
 
 def _value(element: Any) -> Value:

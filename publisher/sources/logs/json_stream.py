@@ -140,9 +140,9 @@ class JsonElements:
         """Move to the next match after the present position; False if there is none."""
         at = self._at + 1
         while True:
-            found = pattern.search(self._text, at)
-            if found:
-                self._at = found.start() + 1
+            match = pattern.search(self._text, at)
+            if match:
+                self._at = match.start() + 1
                 return True
             self._at = max(self._at, len(self._text) - _DEEPEST_INDENT)
             if not self._more():  # this moves the position
@@ -152,8 +152,8 @@ class JsonElements:
     def _next(self) -> str:
         """Move to the next character that is not a blank and give it; empty at the end."""
         while True:
-            found = _BLANK.match(self._text, self._at)
-            self._at = found.end() if found else self._at
+            blank = _BLANK.match(self._text, self._at)
+            self._at = blank.end() if blank else self._at
             if self._at < len(self._text):
                 return self._text[self._at]
             if not self._more():

@@ -68,11 +68,11 @@ def _by_content(mark: Mark, log: LogFiles, was_read: Callable[[Key], bool]) -> C
     named = [path for path in files if log.is_named_like(place, path)]
     if mark.is_certain:
         others = [path for path in files if path not in named]
-        found = [path for path in (*named, *others) if mark.is_continued_at(path)]
-        if not found:
+        copies = [path for path in (*named, *others) if mark.is_continued_at(path)]
+        if not copies:
             return NO_COPIES
-        copy = next((path for path in found if mark.is_outgrown_at(path)), None)
-        copy = copy or next((path for path in found if _has_mtime(mark, path)), found[0])
+        copy = next((path for path in copies if mark.is_outgrown_at(path)), None)
+        copy = copy or next((path for path in copies if _has_mtime(mark, path)), copies[0])
         return Copies([copy, *_alike(copy, place, log)], is_whole=_is_whole(mark, copy))
     if mark.is_empty:
         paths = [path for path in named[::-1] if path != place and not ((key := _key(path)) and was_read(key))]
@@ -83,10 +83,10 @@ def _by_content(mark: Mark, log: LogFiles, was_read: Callable[[Key], bool]) -> C
 
 def _key(path: Path) -> Key | None:
     try:
-        found = path.stat()
+        file_status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return file_status.st_dev, file_status.st_ino
 
 
 def _is_whole(mark: Mark, copy: Path) -> bool:
@@ -112,15 +112,15 @@ def not_read(mark: Mark, log: LogFiles | None, copies: list[Path], *, was_cut: b
     folders = log.folders(Path(mark.path)) if log is not None else [Path(mark.path).parent]
     what = "was cut or overwritten" if was_cut else "was moved, removed or replaced"
     where = ", ".join(map(str, folders))
-    found = (
+    problem = (
         f"the copy {copies[0]} has no more than these and was changed later: it may have been made before more lines "
         f"were added. No other was found in {where}"
         if copies
         else f"no file that begins with these was found in {where}"
     )
     reason = (
-        f"the file (inode {mark.inode}) {what} after {mark.offset} bytes of it were read, and {found}: lines that were "
-        "added after the last reading were not read"
+        f"the file (inode {mark.inode}) {what} after {mark.offset} bytes of it were read, and {problem}: lines that "
+        "were added after the last reading were not read"
     )
     begin = max(0, mark.mtime_ns // 1_000_000_000 - _LATE_S)
     return Unreadable(mark.path, None, mark.offset, reason, b"", begin, mark.identity)

@@ -102,9 +102,9 @@ def open_log(path: Path) -> OpenLog:
         raise _explained(path, error) from error
     raw = os.fdopen(descriptor, "rb")
     try:
-        found = os.fstat(descriptor)
-        _refuse_irregular(path, found.st_mode)
-        return OpenLog(raw, found)
+        file_status = os.fstat(descriptor)
+        _refuse_irregular(path, file_status.st_mode)
+        return OpenLog(raw, file_status)
     except BaseException:
         raw.close()
         raise

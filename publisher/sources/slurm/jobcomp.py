@@ -72,18 +72,18 @@ def fields(text: str) -> list[str]:
         )
     if len(_STATE.findall(text)) != 1:
         raise TextError("the record does not have JobState and the keys after it exactly once")
-    found = _RECORD.match(text)
-    if found is None:
+    match = _RECORD.match(text)
+    if match is None:
         raise TextError("this is not the form that Slurm's jobcomp/filetxt writes")
-    if found["state"] == "RESIZING" and found["start"] == found["end"]:
+    if match["state"] == "RESIZING" and match["start"] == match["end"]:
         raise LineError(
             "the job was resized, and the log has no start of the part before that: read this job from sacct"
         )
-    tail = _PAIRS.search(text, found.end())
+    tail = _PAIRS.search(text, match.end())
     pairs = dict(_PAIR.findall(tail[0])) if tail else {}
     if "ExitCode" in pairs and "SubmitTime" not in pairs:
         raise TextError("the name of the folder contains text that looks like the end of a record")
-    number = found["id"]
+    number = match["id"]
     array, het = pairs.get("ArrayJobId"), pairs.get("HetJobId") or pairs.get("PackJobId")
     shown = number
     if array and "ArrayTaskId" in pairs:
@@ -91,8 +91,8 @@ def fields(text: str) -> list[str]:
     elif het:
         shown = f"{het}+{pairs.get('HetJobOffset') or pairs.get('PackJobOffset') or 0}"
     return [
-        number, shown, found["user"], found["uid"], found["group"], found["gid"], found["name"], found["state"],
-        found["partition"], found["start"], found["end"], found["nodes"], found["count"], found["cpus"],
+        number, shown, match["user"], match["uid"], match["group"], match["gid"], match["name"], match["state"],
+        match["partition"], match["start"], match["end"], match["nodes"], match["count"], match["cpus"],
         pairs.get("ReservationName", ""), pairs.get("Tres", ""), pairs.get("Gres", ""), pairs.get("Account", ""),
         pairs.get("QOS", ""), pairs.get("WcKey", ""), pairs.get("Cluster", ""), pairs.get("SubmitTime", ""),
         pairs.get("EligibleTime", ""), pairs.get("DerivedExitCode", ""), pairs.get("ExitCode", ""),

@@ -140,10 +140,10 @@ def _used(element: dict[str, Any], name: str) -> str:
     """
     own = _microseconds(element.get("time"), name)
     steps = [_microseconds(step.get("time"), name) for step in _list(element.get("steps"))]
-    found = max(own or 0, sum(each or 0 for each in steps)) // 1000
+    seconds = max(own or 0, sum(each or 0 for each in steps)) // 1000
     if own is None and not any(steps):
         return ""
-    return f"{found // 60_000}:{found // 1000 % 60:02}.{found % 1000:03}"
+    return f"{seconds // 60_000}:{seconds // 1000 % 60:02}.{seconds % 1000:03}"
 
 
 def _state(element: dict[str, Any]) -> str:

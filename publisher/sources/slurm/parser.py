@@ -427,7 +427,7 @@ class SlurmParser:
             if outcome is not None:
                 suspects = [self._suspect(inner, back=at) for at, inner in enumerate(lines[-2:0:-1], 1)]
                 self._begun = []
-                return [*_all(outcome), *(each for each in reversed(suspects) if each is not None)]
+                return [*_all(outcome), *(suspect for suspect in reversed(suspects) if suspect is not None)]
             self._tried += 1
         return self._go_on(line)
 

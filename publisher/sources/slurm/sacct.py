@@ -115,20 +115,20 @@ def records(
     program, by = command[0], delimiter.encode()
     between = len(columns) - 1
     begun: list[bytes] = []
-    found = size = 0
+    separators = size = 0
     has_header = False
     with closing(lines(command, environ, silent_s)) as printed:
         for line in printed:
-            found += line.count(by)
+            separators += line.count(by)
             size += len(line) + 1
-            if found < between:
+            if separators < between:
                 if size > MAX_RECORD_BYTES or not has_header:
                     break
                 begun.append(line)
                 continue
             fields = _decoded(b"\n".join([*begun, line]) if begun else line).split(delimiter)
             if has_header:
-                if found > between:
+                if separators > between:
                     raise SourceFormatError(
                         f"{program} printed a record of {len(fields)} fields where {len(columns)} were asked for",
                         hint="The next run asks again. If that fails too, run it by hand",
@@ -137,7 +137,7 @@ def records(
             elif tuple(fields) != tuple(columns):
                 break
             has_header = True
-            begun, found, size = [], 0, 0
+            begun, separators, size = [], 0, 0
     if not has_header:
         raise SourceFormatError(f"{program} did not print the header of a table", hint="Check that `path` is sacct")
     if begun:

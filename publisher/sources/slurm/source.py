@@ -80,14 +80,14 @@ class SlurmSource:
         self.name = name
         path = settings.path
         if path is None:
-            found = shutil.which("sacct", path=environ.get("PATH"))
-            if found is None:
+            path_of_sacct = shutil.which("sacct", path=environ.get("PATH"))
+            if path_of_sacct is None:
                 raise ConfigError(
                     "the source has no path, and sacct is not on PATH",
                     key=f"sources.{name}.path",
                     hint="Give the program, e.g. /usr/bin/sacct, or a file that sacct wrote",
                 )
-            path = Path(found)
+            path = Path(path_of_sacct)
         self.path = path
         self._settings = settings
         self._clock = clock

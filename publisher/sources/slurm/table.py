@@ -132,14 +132,14 @@ class Layout:
     @classmethod
     def of(cls, line: str) -> Layout | None:
         """The layout of a header line; None if the line is not a header."""
-        found = _HEADER.fullmatch(line) if 5 <= len(line) < 8_192 else None
-        if found is None:
+        match = _HEADER.fullmatch(line) if 5 <= len(line) < 8_192 else None
+        if match is None:
             return None
-        names = line.split(found["by"])
+        names = line.split(match["by"])
         lower = {name.lower() for name in names}
         if len(names) > _MOST_COLUMNS or not lower & {"jobid", "jobidraw"} or len(lower) < len(names):
             return None
-        return cls(names, found["by"])
+        return cls(names, match["by"])
 
     @property
     def header(self) -> str:
@@ -403,15 +403,15 @@ def _ids(raw: str, shown: str) -> tuple[str, str | None, int | None, int | None]
     """The id of the run, its array and task, and its place in a heterogeneous job."""
     if shown == raw or not shown:
         if not (raw.isdecimal() and len(raw) <= 12 and raw.isascii()):
-            found = _JOB_ID.fullmatch(raw)
-            if found is None:
+            match = _JOB_ID.fullmatch(raw)
+            if match is None:
                 raise LineError("the job id has an unknown form")
-            return raw, found[1] if found[2] else None, _task(found[2]), _task(found[3])
+            return raw, match[1] if match[2] else None, _task(match[2]), _task(match[3])
         return raw, None, None, None
-    found = _JOB_ID.fullmatch(shown)
-    if found is None or (raw and _JOB_ID.fullmatch(raw) is None):
+    match = _JOB_ID.fullmatch(shown)
+    if match is None or (raw and _JOB_ID.fullmatch(raw) is None):
         raise LineError("the job id has an unknown form")
-    return raw or shown, found[1] if found[2] else None, _task(found[2]), _task(found[3])
+    return raw or shown, match[1] if match[2] else None, _task(match[2]), _task(match[3])
 
 
 def _task(text: str | None) -> int | None:

@@ -76,10 +76,10 @@ def meaning(state: str) -> tuple[bool, Status]:
     An unknown state counts as the system's doing. A state of running or waiting jobs, on a run that has an end, means
     that the run was ended for another one. Raises `LineError` if the text is not a state.
     """
-    found = _STATE.fullmatch(state)
-    if found is None:
+    match = _STATE.fullmatch(state)
+    if match is None:
         raise LineError("the state is not one of Slurm's")
-    word = found[1]
+    word = match[1]
     return word in _UNFINISHED or word in _PENDING, _STATUS.get(word, "aborted")
 
 
@@ -162,10 +162,10 @@ def duration_ms(text: str) -> int | None:
             pass
     if text in UNKNOWN:
         return None
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise LineError("a duration is not of the form D-HH:MM:SS or MM:SS.mmm")
-    days, hours, minutes, seconds, fraction = found.groups()
+    days, hours, minutes, seconds, fraction = match.groups()
     whole = (int(days or 0) * 24 + int(hours or 0)) * 3600 + int(minutes) * 60 + int(seconds)
     return whole * 1000 + (int(fraction[:3].ljust(3, "0")) if fraction else 0)
 
@@ -175,8 +175,8 @@ def sampled_cpu_ms(usage: str) -> int | None:
 
     Raises `LineError`.
     """
-    found = _CPU_USAGE.match(usage)
-    return None if found is None else duration_ms(found[1])
+    match = _CPU_USAGE.match(usage)
+    return None if match is None else duration_ms(match[1])
 
 
 def time_before_resize_s(start: int, submit: int | None, end: int | None) -> int:
@@ -192,10 +192,10 @@ def time_before_resize_s(start: int, submit: int | None, end: int | None) -> int
 
 def size_kib(text: str) -> int | None:
     """KiB, rounded up, of `3168K`, `0.10G`, or bytes without a letter; None: there is no size."""
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    match = _SIZE.fullmatch(text)
+    if match is None:
         return None
-    amount = float(found[1] + (found[2] or "")) * _KIB[found[3]]
+    amount = float(match[1] + (match[2] or "")) * _KIB[match[3]]
     # Rounded up: a peak of less than a KiB would otherwise be none, which is read as unknown.
     return -int(-amount // 1) if amount < _LARGEST_KIB else None
 
@@ -208,11 +208,11 @@ def count(text: str) -> int | None:
 @lru_cache(maxsize=4_096)
 def gpus(tres: str) -> int | None:
     """GPUs of allocated resources: `gres/gpu` if it is there, else the sum of `gres/gpu:TYPE`."""
-    found = dict(_TRES.findall(tres))
-    total = count(found.get("gres/gpu", ""))
+    amounts = dict(_TRES.findall(tres))
+    total = count(amounts.get("gres/gpu", ""))
     if total is not None:
         return total
-    typed = [count(value) for name, value in found.items() if name.startswith("gres/gpu:")]
+    typed = [count(value) for name, value in amounts.items() if name.startswith("gres/gpu:")]
     return sum(number or 0 for number in typed) if typed else None
 
 
@@ -229,11 +229,11 @@ def nodes(text: str) -> tuple[str, ...] | None:
         return ()
     names: list[str] = []
     at = 0
-    for found in _NODES.finditer(text):
-        if found.start() != at:
+    for match in _NODES.finditer(text):
+        if match.start() != at:
             return None
-        at = found.end() + 1
-        expanded = _expanded(found[0])
+        at = match.end() + 1
+        expanded = _expanded(match[0])
         if expanded is None or len(names) + len(expanded) > MOST_NODES:
             return None
         names += expanded
@@ -254,11 +254,11 @@ def _expanded(text: str) -> list[str] | None:
 def _numbers(text: str) -> list[str] | None:
     numbers: list[str] = []
     for part in text.split(","):
-        found = _RANGE.fullmatch(part)
-        if found is None:
+        match = _RANGE.fullmatch(part)
+        if match is None:
             return None
-        first, last = int(found[1]), int(found[2] or found[1])
+        first, last = int(match[1]), int(match[2] or match[1])
         if not 0 <= last - first < MOST_NODES - len(numbers):
             return None
-        numbers += [str(number).zfill(len(found[1])) for number in range(first, last + 1)]
+        numbers += [str(number).zfill(len(match[1])) for number in range(first, last + 1)]
     return numbers

@@ -34,14 +34,14 @@ def damage(connection: Connection) -> list[str]:
     """What the database itself finds wrong with its pages and indexes; a server checks its own."""
     if connection.dialect.name != "sqlite":
         return []
-    found = connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST_REPORTED})").scalars().all()
-    return [] if found == ["ok"] else [str(line) for line in found]
+    reported = connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST_REPORTED})").scalars().all()
+    return [] if reported == ["ok"] else [str(line) for line in reported]
 
 
 def rows(connection: Connection, query: Select[Any], most: int = _AT_ONCE) -> Iterator[Sequence[Any]]:
     """The rows of a query without holding all of them in memory: from a server through a cursor."""
-    with connection.execute(query, execution_options={"yield_per": most}) as found:
-        yield from found
+    with connection.execute(query, execution_options={"yield_per": most}) as result:
+        yield from result
 
 
 def plain(connection: Connection, value: Any) -> Any:

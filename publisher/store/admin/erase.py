@@ -221,25 +221,25 @@ def forget(
     `receivers`: the targets that are sent totals, by their ids. Raises `UsageError`, with nothing changed, where the
     store has nothing of the person, where a rule goes by the name, and where a summary with it is not sent yet.
     """
-    found = [each for each in all_classes(connection) if _names(each.facts, person)]
+    classes_of_person = [job_class for job_class in all_classes(connection) if _names(job_class.facts, person)]
     names = {person, to_slash(person), to_rfc2253(person)}
-    names.update(name for each in found for name in _names(each.facts, person))
+    names.update(name for each in classes_of_person for name in _names(each.facts, person))
     entries = _entries(connection, person)
     charged = closed_months.has_name(connection, lambda name: is_person(name, person))
-    if not found and not entries and not charged:
+    if not classes_of_person and not entries and not charged:
         raise UsageError("the store has no jobs of a person of this name", hint="Spell it as `jobs ID` shows it")
     _require_new(connection, pseudonym)
-    for each in found:
+    for each in classes_of_person:
         why = same(each, pseudonymized(each.facts, _names(each.facts, person), pseudonym))
         if why is not None:
             raise UsageError(why, hint="Choose a pseudonym that also matches the rule, with --as; nothing was changed")
-    _require_sent(connection, [each.id for each in found], receivers)
-    users = _own_users(connection, [each.id for each in found])
+    _require_sent(connection, [each.id for each in classes_of_person], receivers)
+    users = _own_users(connection, [each.id for each in classes_of_person])
     closed_months.pseudonymize(connection, names.union(entries, users), pseudonym)
-    _note_changed(connection, [each.id for each in found])
+    _note_changed(connection, [each.id for each in classes_of_person])
     run_count = _rename_runs(connection, person, pseudonym)  # before the classes, whose facts runs are read with
     version_count = _rename_versions(connection, person, pseudonym)
-    class_count = _rename_classes(connection, found, person, pseudonym)
+    class_count = _rename_classes(connection, classes_of_person, person, pseudonym)
     group_count = sum(
         _rename_groups(connection, target_id, receiver, names, pseudonym) for target_id, receiver in receivers.items()
     )
@@ -290,14 +290,14 @@ def _own_users(connection: Connection, class_ids: Collection[int]) -> set[str]:
 def _entries(connection: Connection, person: str) -> list[str]:
     names: dict[str, None] = {}
     for column in (grid_jobs.c.user_dn, grid_jobs.c.token_subject):
-        found = connection.execute(select(column).where(column.is_not(None)).distinct()).scalars()
-        names.update(dict.fromkeys(name for name in found if is_person(name, person)))
+        texts = connection.execute(select(column).where(column.is_not(None)).distinct()).scalars()
+        names.update(dict.fromkeys(name for name in texts if is_person(name, person)))
     return list(names)
 
 
 def _require_new(connection: Connection, pseudonym: str) -> None:
     taken = any(row.pseudonym == pseudonym for row in rows(connection))
-    if taken or any(_names(each.facts, pseudonym) for each in all_classes(connection)):
+    if taken or any(_names(job_class.facts, pseudonym) for job_class in all_classes(connection)):
         raise UsageError(f"{pseudonym!r} is already the name of another person", hint="Choose another one")
 
 

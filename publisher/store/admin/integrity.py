@@ -84,8 +84,8 @@ def check(connection: Connection) -> Iterator[Finding]:
 
 def check_small(connection: Connection) -> Iterator[Finding]:
     """Those about all but the records of runs."""
-    found = engine.damage(connection)
-    yield _finding("database", found, "pages and indexes are sound", RESTORE)
+    damage = engine.damage(connection)
+    yield _finding("database", damage, "pages and indexes are sound", RESTORE)
     other = list(_other_tables(connection))
     yield _finding("tables", other, "are those of this version", RESTORE)
     yield _finding("references", list(_lost(connection)), "every row that another one names is there", RESTORE)

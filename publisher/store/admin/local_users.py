@@ -39,7 +39,10 @@ def repair(connection: Connection, now: int) -> None:
     damaged = len(list(class_users.wrong(connection)))
     if damaged:
         connection.execute(delete(class_users_table))
-    pairs = _pairs(connection, [each.id for each in all_classes(connection) if not class_needs_local_user(each.facts)])
+    pairs = _pairs(
+        connection,
+        [job_class.id for job_class in all_classes(connection) if not class_needs_local_user(job_class.facts)],
+    )
     missing = class_users.record(connection, pairs)
     if missing:
         text = f"{damaged} damaged, {missing} recorded again"

@@ -136,10 +136,10 @@ def hold_changed(
         return 0
     stored = {item.run_id: item.fresh for item in put}
     rows = paging.rows_in(connection, select(runs.c.id), runs.c.record_key, [*map(run_key, sorted(changed))])
-    found = [run_id for (run_id,) in rows if run_id in stored]
+    run_ids = [run_id for (run_id,) in rows if run_id in stored]
     for target_id in target_ids:
-        _hold(connection, target_id, ((run_id, CHANGED_AFTER_PURGE) for run_id in found), now)
-    return sum(stored[run_id] for run_id in found)
+        _hold(connection, target_id, ((run_id, CHANGED_AFTER_PURGE) for run_id in run_ids), now)
+    return sum(stored[run_id] for run_id in run_ids)
 
 
 def _hold(connection: Connection, target_id: int, found: Iterable[tuple[int, Reason]], now: int) -> None:
@@ -235,7 +235,7 @@ class MonthPlan(msgspec.Struct, frozen=True):
 def months_before(connection: Connection, before: Month, configured: Mapping[str, GroupKinds]) -> list[MonthPlan]:
     """The months of the store that end before a month, oldest first. `configured`: the targets by name."""
     known = [(row[0], row[1]) for row in connection.execute(select(targets.c.id, targets.c.name).order_by("name"))]
-    found = []
+    plans = []
     for month in _months(connection, month_bounds(before)[0]):
         inside = _within(runs.c.end_time, month)
         count = connection.execute(select(func.count()).select_from(runs).where(inside)).scalar_one()
@@ -247,8 +247,8 @@ def months_before(connection: Connection, before: Month, configured: Mapping[str
         ).scalar_one()
         if held:
             reasons.append(f"{held} wait for their grid log")
-        found.append(MonthPlan(month, count, "; ".join(reasons) or None))
-    return found
+        plans.append(MonthPlan(month, count, "; ".join(reasons) or None))
+    return plans
 
 
 def _months(connection: Connection, end: int) -> Iterator[Month]:
@@ -358,14 +358,14 @@ def _take_deliveries(connection: Connection, target_id: int, ids: Sequence[int])
         .where(chosen)
         .group_by(deliveries.c.state)
     )
-    found = [(row[0], row[1], row[2]) for row in connection.execute(counted)]
-    if any(state_of(state) in UNDELIVERED for state, _, _ in found):
+    counts = [(row[0], row[1], row[2]) for row in connection.execute(counted)]
+    if any(state_of(state) in UNDELIVERED for state, _, _ in counts):
         raise StoreCorruptError(
             "an undelivered job and its delivery have different end times; nothing of its month was purged",
             hint="`usage-publisher store check` says which",
         )
     transitions.purge(connection, target_id, ids)
-    return found
+    return counts
 
 
 def _forget_entries(connection: Connection, names: Sequence[tuple[int, str]]) -> None:

@@ -49,11 +49,11 @@ def check_part(store: Store, now: int) -> PartChecked:
             before, unread = _progress(connection, now)
             number = _due(connection, now - before.checked_at)
             known = dict(_damage(connection, before.damaged))
-            found: dict[int, str] = {}
+            damage: dict[int, str] = {}
             last_id, left = before.last_id, number
             while left > 0:
                 ids = _next(connection, last_id, min(left, _PAGE))
-                found.update(_damage(connection, ids))
+                damage.update(_damage(connection, ids))
                 if not ids:
                     break
                 last_id, left = ids[-1], left - len(ids)
@@ -61,11 +61,11 @@ def check_part(store: Store, now: int) -> PartChecked:
             if left > 0:  # the last run: the next round begins
                 last_id = 0
                 others = [each for each in integrity.check_small(connection) if each.level == "red"]
-        damaged = sorted({*known, *found})[:_MOST_KEPT]
+        damaged = sorted({*known, *damage})[:_MOST_KEPT]
         with store.write() as connection:
             check_progress.record(connection, CheckProgress(last_id, now, damaged))
-    new = [text for run_id, text in found.items() if run_id not in before.damaged]
-    return PartChecked([*unread, *new, *(f"{each.subject}: {each.message}" for each in others)], len(damaged))
+    new = [text for run_id, text in damage.items() if run_id not in before.damaged]
+    return PartChecked([*unread, *new, *(f"{other.subject}: {other.message}" for other in others)], len(damaged))
 
 
 def _progress(connection: Connection, now: int) -> tuple[CheckProgress, list[str]]:
