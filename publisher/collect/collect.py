@@ -19,9 +19,20 @@ from publisher.config.schema import GridLog
 from publisher.encoded_run import EncodedRun, UsageNote, run_key
 from publisher.errors import SourceError
 from publisher.events import Observer, PageStored
-from publisher.sources.base import Cursor, EncodedPage, Page, Reader, Recognising, Unreadable, Window, encode_page
+from publisher.sources.base import (
+    FILE_MARKS,
+    Cursor,
+    EncodedPage,
+    Page,
+    Reader,
+    Recognising,
+    Unreadable,
+    Window,
+    encode_page,
+)
 from publisher.store import (
     deliveries,
+    file_marks,
     grid_jobs,
     groups,
     in_flight,
@@ -116,6 +127,7 @@ def collect(
         interner = join.interner if join is not None else Interner(row.id, row.name)
         again = window is not None
         page_store = _PageStore(source, row, interner, pseudonyms, join, plans, again=again)
+        cursor = {**cursor, FILE_MARKS: file_marks.stored(store, row.id)}
         for page in _pages(store, source, cursor, window):
             encoded, stored_at = encode_page(page, again=again), clock()
             with store.write() as connection:
@@ -200,6 +212,7 @@ class _PageStore:
                 connection, self._row.id, *counts, cursor=page.cursor, at_end=page.at_end,
                 complete_since=self._source.complete_since(), now=now,
             )  # fmt: skip
+            file_marks.change(connection, self._row.id, page.file_marks)
         return Collected(
             read=page.read,
             new=stored.new,

@@ -11,8 +11,11 @@ A window whose first page is mostly recognised is read here: there is little to 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
+import zlib
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -23,11 +26,13 @@ from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources import make_source
 from publisher.sources.base import (
+    FILE_MARKS,
     PAGE_RECORDS,
     Cursor,
     EncodedPage,
     Known,
     Recognising,
+    StoredMarks,
     Window,
     cursor_of,
     encode_page,
@@ -47,7 +52,7 @@ class _PageRead(msgspec.Struct):
     complete_since: int | None
 
 
-_Order = tuple[str, SourceSettings, str, Window | None]
+_Order = tuple[str, SourceSettings, str, list[bytes] | None, Window | None]
 _decoder: Final = msgspec.msgpack.Decoder(_PageRead)
 
 
@@ -78,6 +83,7 @@ class BackgroundReader:
         kept: list[EncodedPage] = []
         read = 0
         here_now = "{}"
+        marks: StoredMarks | None = cursor.get(FILE_MARKS) if window is None else None
         with ExitStack() as stack:
             worker: subprocess_worker.WorkerProcess | None = None
             with closing(self._pages_here(cursor, window, known)) as pages:
@@ -97,7 +103,7 @@ class BackgroundReader:
                     yield from kept
                     return
             kept.clear()
-            worker.give((self.name, self._settings, here_now, window))
+            worker.give((self.name, self._settings, here_now, marks and _packed(marks()), window))
             yield from self._pages_of(worker)
 
     def _pages_of(self, worker: subprocess_worker.WorkerProcess) -> Iterator[EncodedPage]:
@@ -140,10 +146,28 @@ class BackgroundReader:
         return self._here.check()
 
 
+_MARKS_AT_ONCE: Final = 1_000
+
+
+def _packed(marks: Iterable[str]) -> list[bytes]:
+    """The marks of log files, compressed for the pipe: there may be many."""
+    texts = iter(marks)
+    parts = iter(lambda: list(islice(texts, _MARKS_AT_ONCE)), [])
+    return [zlib.compress(msgspec.msgpack.encode(part), 1) for part in parts]
+
+
+def _unpacked(parts: list[bytes]) -> Iterator[str]:
+    for part in parts:
+        yield from msgspec.msgpack.decode(zlib.decompress(part), type=list[str])
+
+
 def _read(order: _Order, send: subprocess_worker.Send) -> None:
-    name, settings, cursor, window = order
+    name, settings, text, marks, window = order
     source = make_source(name, settings)
-    for page in source.pages(cursor_of(cursor), window):
+    cursor = cursor_of(text)
+    if marks is not None:
+        cursor = {**cursor, FILE_MARKS: partial(_unpacked, marks)}
+    for page in source.pages(cursor, window):
         encoded = encode_page(page, again=window is not None)
         del page  # its runs are encoded: only one form of them in memory
         send(_PageRead(encoded, source.complete_since()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
@@ -33,9 +33,25 @@ Others read only the key `waiting`: a list of texts, each of which describes inc
 """
 
 
+FILE_MARKS: Final = "file_marks"
+"""The key of a cursor under which a caller that stores the marks of log files one by one gives them: a function that
+gives their texts (`StoredMarks`). It is not a part of the cursor's stored form."""
+StoredMarks = Callable[[], Iterable[str]]
+
+
+class MarkChange(msgspec.Struct, frozen=True, array_like=True):
+    """The mark of a log file (`publisher.sources.logs.mark`) as it must be stored now; None: no more.
+
+    `file`: its device and inode, as a text.
+    """
+
+    file: str
+    mark: str | None
+
+
 def text_of(cursor: Cursor) -> str:
     """The stored form of a cursor: JSON, which may contain file names that are not UTF-8."""
-    values = (f"{_json_of(name)}:{_text_of_value(value)}" for name, value in cursor.items())
+    values = (f"{_json_of(name)}:{_text_of_value(value)}" for name, value in cursor.items() if name != FILE_MARKS)
     return "{" + ",".join(values) + "}"
 
 
@@ -138,6 +154,9 @@ class Page(msgspec.Struct, frozen=True):
     """Input that was understood and is a part of a run that has another record."""
     share: float | None = None
     """About how much of the source is read, 0 to 1; None: unknown."""
+    file_marks: tuple[MarkChange, ...] = ()
+    """For a caller that stores them one by one: those that changed since the page before; of several of a file, the
+    last one."""
 
 
 class Line(enum.Enum):
@@ -252,6 +271,7 @@ class PageBuilder:
         recognised: Recognised = NONE_RECOGNISED,
         recovered: tuple[Recovered, ...] = (),
         share: float | None = None,
+        file_marks: tuple[MarkChange, ...] = (),
     ) -> Page:
         """The page of everything added since the last one."""
         read, jobs, marks = self.read + recognised.unchanged, self.jobs, self.marks
@@ -279,6 +299,7 @@ class PageBuilder:
             recognised=recognised,
             recovered=recovered,
             share=share,
+            file_marks=file_marks,
         )
         self._clear()
         return page
@@ -302,6 +323,7 @@ class EncodedPage(msgspec.Struct, frozen=True):
     recovered: tuple[Recovered, ...] = ()
     merged: int = 0
     share: float | None = None
+    file_marks: tuple[MarkChange, ...] = ()
 
 
 def encode_page(page: Page | EncodedPage, *, again: bool) -> EncodedPage:
@@ -322,6 +344,7 @@ def encode_page(page: Page | EncodedPage, *, again: bool) -> EncodedPage:
         page.recovered,
         page.merged,
         page.share,
+        page.file_marks,
     )
 
 

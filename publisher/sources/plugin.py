@@ -12,7 +12,7 @@ from publisher.config.sources import SourceSettings
 from publisher.errors import ConfigError, PublisherError, SourceError
 from publisher.finding import Finding
 from publisher.plugins import blamed
-from publisher.sources.base import NONE_RECOGNISED, Cursor, Page, Source, Window
+from publisher.sources.base import FILE_MARKS, NONE_RECOGNISED, Cursor, Page, Source, Window
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Page)
@@ -60,9 +60,11 @@ class AddedSource:
 
     def _checked(self, cursor: Cursor, window: Window | None) -> Generator[Page, None, None]:
         """The pages of the add-on, as far as they can be decoded again once they are stored."""
-        for page in self._source().pages(cursor, window):
+        own = {name: value for name, value in cursor.items() if name != FILE_MARKS}
+        for page in self._source().pages(own, window):
             _decoder.decode(_encoder.encode(page))
-            yield msgspec.structs.replace(page, marks=(), recognised=NONE_RECOGNISED)  # these are internal
+            # These are internal.
+            yield msgspec.structs.replace(page, marks=(), recognised=NONE_RECOGNISED, file_marks=())
 
     def _source(self) -> Source:
         if isinstance(self._made, SourceError):

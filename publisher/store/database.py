@@ -32,7 +32,7 @@ class SchemaVersion(msgspec.Struct, frozen=True):
     migrations: Path
 
 
-SCHEMA: Final = SchemaVersion("0016", Path(__file__).parent / "migrations")
+SCHEMA: Final = SchemaVersion("0017", Path(__file__).parent / "migrations")
 
 
 class TransactionObserver(Protocol):

@@ -1,6 +1,7 @@
 """The tables of the store: what was read, what must be delivered where, what was delivered, and decisions of people.
 
     sources      a source by its name, with cursor and counters
+    file_marks   how far each log file of a source was read
     classes      facts that many runs share (who, where, which benchmark), interned: folds and target filters look here
     class_users  the local users and groups of runs whose class does not have them (`publisher.store.class_users`)
     runs         one row a run: its class, end, wall and CPU time, whether these are complete, its ids, the record as
@@ -138,6 +139,15 @@ sources = Table(
     Column("last_job_end", BigInteger),
     Column("last_error", Text),
     Column("row_digest", LargeBinary, nullable=False, server_default=""),
+)
+
+file_marks = Table(
+    "file_marks",
+    metadata,
+    Column("source_id", BigInteger, ForeignKey("sources.id"), primary_key=True),
+    Column("file", Text, primary_key=True),
+    Column("mark", Text, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 classes = Table(

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import pytest
 
-from publisher.sources.base import Unreadable
+from publisher.sources.base import FILE_MARKS, MarkChange, Unreadable
 from publisher.sources.logs.reader import LogReader
 
 PACKERS: Final[dict[str, Callable[[bytes], bytes]]] = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
@@ -52,6 +52,9 @@ class Schedule:
         self.further = [self.old] if self.chance.random() < 0.5 else []
         self.reader = LogReader(path, None, self.further)
         self.cursor: dict[str, Any] = {}
+        self.marks: dict[str, str] = {}
+        """Stored one by one, or else in the cursor."""
+        self.marks_apart = self.chance.random() < 0.7
         self.missing: set[Unreadable] = set()
         self.read: set[bytes] = set()
         self.written: set[bytes] = set()
@@ -88,13 +91,23 @@ class Schedule:
 
     def collect(self) -> None:
         self.done.append("read")
-        reading = self.reader.read(json.loads(json.dumps(self.cursor)))
+        cursor = json.loads(json.dumps(self.cursor))
+        if self.marks_apart:
+            cursor[FILE_MARKS] = list(self.marks.values()).copy
+        reading = self.reader.read(cursor)
+        changes = list[MarkChange]()
         for block in reading:
+            if self.chance.random() < 0.3:
+                changes += reading.mark_changes()
             self.read.update(block.lines)
             self.missing |= {each for each in block.set_aside if each.unread_from is not None}
         found = {(place.file, place.offset) for place in reading.recovered()}
         self.missing = {each for each in self.missing if (each.file, each.offset) not in found}
         self.cursor = reading.cursor()
+        for change in (*changes, *reading.mark_changes()):
+            self.marks[change.file] = change.mark or ""
+        self.marks = {file: mark for file, mark in self.marks.items() if mark}
+        assert self.marks_apart != ("files" in self.cursor)
         assert not reading.problems, reading.problems
         self.seen = {file for file in self._rotated() if file.parent != self.away}
         content = self.live.read_bytes()

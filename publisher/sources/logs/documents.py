@@ -17,6 +17,7 @@ import msgspec
 from publisher.errors import SourceError, SourceFormatError
 from publisher.finding import Finding
 from publisher.sources.base import (
+    FILE_MARKS,
     PAGE_RECORDS,
     WAITING,
     Cursor,
@@ -77,11 +78,14 @@ class SavedSource:
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
         """Pages of the logs, then of the documents; see `Source.pages`."""
         documents = [file for file in map(Path, self._all.files()) if is_document(file)]
-        here: dict[str, Any] = {key: value for key, value in cursor.items() if key != _BEGUN}
+        here: dict[str, Any] = {key: value for key, value in cursor.items() if key not in {_BEGUN, FILE_MARKS}}
+        of_logs = cursor.get("log", {})
+        if FILE_MARKS in cursor:
+            of_logs = {**of_logs, FILE_MARKS: cursor[FILE_MARKS]}
         begun = _begun(cursor) if window is None else []
         problem: SourceError | None = None
         try:
-            for page in self._logs.pages(cursor.get("log", {}), window):
+            for page in self._logs.pages(of_logs, window):
                 here["log"] = page.cursor
                 here[WAITING] = list(waiting_in(page.cursor))
                 last = page.at_end and not documents

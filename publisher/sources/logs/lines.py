@@ -6,6 +6,7 @@ several lines) is plain JSON in the cursor, so that a page has everything that t
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -24,6 +25,7 @@ from publisher.sources.base import (
     WAITING,
     Cursor,
     Line,
+    MarkChange,
     Outcome,
     Page,
     PageBuilder,
@@ -102,21 +104,34 @@ class LineSource:
 
         Everything readable is given first; then files that could not be read to their end raise `SourceError`.
         """
+        try:
+            yield from self._pages(cursor, window)
+        except sqlite3.Error as error:
+            raise SourceError(
+                f"how far each log file was read cannot be kept in a temporary file: {error}",
+                hint="Free space in the folder of temporary files: TMPDIR, or /var/tmp",
+            ) from error
+
+    def _pages(self, cursor: Cursor, window: Window | None) -> Iterator[Page]:
         parser = self._make_parser()
         if window is None:
             parser.resume(cursor.get("parser"))
         reading = self.reader.read(cursor if window is None else {})
         page = PageBuilder(window)
         last: LogPart | None = None  # not in the page yet: the next lines may make its runs suspect
-        here: tuple[Cursor, float | None] | None = None
+        here: Cursor | None = None
+        changes: tuple[MarkChange, ...] = ()
+        share: float | None = None
         for part in _parts(reading, parser):
             if last is not None:
                 page.extend(last)
             if here is not None:
-                yield page.page(here[0], recovered=reading.recovered(), share=here[1])
+                yield page.page(here, recovered=reading.recovered(), share=share, file_marks=changes)
+                changes = ()
             last, here = part, None
             if page.read + part.read >= PAGE_RECORDS:
-                here = cursor if window else _cursor(reading, parser), reading.share()
+                here, share = cursor if window else _cursor(reading, parser), reading.share()
+                changes = reading.mark_changes()
         if last is not None:
             page.extend(last)
         if isinstance(parser, EndingParser):
@@ -125,8 +140,9 @@ class LineSource:
         recovered = reading.recovered()
         if isinstance(parser, CompletingParser):
             recovered += tuple(parser.completed())
-        here_now = cursor if window else _cursor(reading, parser)
-        yield page.page(here_now, at_end=not reading.problems, recovered=recovered)
+        here = cursor if window else _cursor(reading, parser)
+        changes += reading.mark_changes()
+        yield page.page(here, at_end=not reading.problems, recovered=recovered, file_marks=changes)
         _raise(reading.problems)
 
     def check(self) -> list[Finding]:

@@ -82,9 +82,9 @@ class Mark(msgspec.Struct, array_like=True, eq=False):
 
     @property
     def is_settled(self) -> bool:
-        """Whether a file was read to its end, ended with a complete line, has a name of the log, and its beginning is
-        known: all files but a few, where a log has one for each day or job."""
-        return self.size >= 0 and not self.unfinished and not self.moved and bool(self.lead)
+        """Whether a file was read to its end, ended with a complete line, and has a name of the log: all files but a
+        few, where a log has one for each day or job."""
+        return self.size >= 0 and not self.unfinished and not self.moved
 
     @property
     def end(self) -> int:

@@ -31,10 +31,10 @@ from typing import Any, Final
 import msgspec
 
 from publisher.errors import SourceError, SourceFormatError
-from publisher.sources.base import RAW_BYTES, Cursor, Recovered, Unreadable
+from publisher.sources.base import FILE_MARKS, RAW_BYTES, Cursor, MarkChange, Recovered, Unreadable
 from publisher.sources.logs.compression import DamagedError
 from publisher.sources.logs.mark import HEAD_BYTES, TAIL_BYTES, Key, Mark, digest, has_record, lead_of
-from publisher.sources.logs.marks import Marks
+from publisher.sources.logs.marks import FOUND, LET_GO, NEW, OPENED, UNCHANGED, Marks
 from publisher.sources.logs.moved import NO_COPIES, Copies, copies_of, not_read
 from publisher.sources.logs.open_log import OpenLog, open_log
 from publisher.sources.logs.rotation import LogFiles
@@ -130,15 +130,10 @@ class Reading:
         self._present: Mark | None = None
         self._log = log
         self._block_bytes = block_bytes
+        self._marks_apart = FILE_MARKS in cursor
         self._marks, self._gone, self._missing = _stored_marks(cursor)
         self._past: dict[str, list[Mark]] = {}
         """By lead, marks that are not the present ones of their files: another file may have the content of theirs."""
-        self._unchanged: set[Key] = set()
-        self._opened: set[Key] = set()
-        """The files that were opened in this pass."""
-        self._new: set[Key] = set()
-        """Those of them that no earlier reading met."""
-        self._let_gone: set[Key] = set()
         self._continued: set[Mark] = set()
         self._copied: dict[Mark, list[Mark]] = {}
         self._recovered: list[Recovered] = []
@@ -156,12 +151,17 @@ class Reading:
             self._hold_open(log)
 
     def cursor(self) -> dict[str, Any]:
-        """The cursor after the last chunk, as plain JSON values."""
+        """The cursor after the last chunk, as plain JSON values; without the marks of the files if the caller stores
+        those one by one."""
         return {
-            "files": self._marks.stored(),
+            **({} if self._marks_apart else {"files": self._marks.stored()}),
             "gone": msgspec.to_builtins(self._gone[-_GONE_KEPT:]),
             "missing": msgspec.to_builtins(self._missing[-_MISSING_KEPT:]),
         }
+
+    def mark_changes(self) -> tuple[MarkChange, ...]:
+        """The marks that the caller must store with the cursor of now: those that changed since the last call."""
+        return self._marks.changes() if self._marks_apart else ()
 
     def share(self) -> float | None:
         """About how much of the bytes of all files is read, 0 to 1: a compressed file counts by its plain bytes."""
@@ -206,7 +206,7 @@ class Reading:
                 self._marks.settle(self._present)
                 self._present = None
             self._passed_bytes += size
-        for key in [key for key in self._marks.keys() if not self._was_met(key)]:  # noqa: SIM118 - not a mapping
+        for key in self._marks.not_found():
             if (left := self._marks.hold(key)) is not None:
                 yield from self._left(left)
         for mark in list(self._missing):
@@ -215,7 +215,7 @@ class Reading:
 
     def _was_met(self, key: Key) -> bool:
         """Whether a file was found in this pass."""
-        return key in self._unchanged or key in self._opened
+        return bool(self._marks.met(key) & FOUND)
 
     def _try(self, path: str, *, moved: bool = False) -> Iterator[LineBlock]:
         """The new part of a file, as far as it can be read."""
@@ -233,12 +233,10 @@ class Reading:
             key = log.device, log.inode
             if self._was_met(key):
                 return  # a second name of a file that was read in this pass
-            self._opened.add(key)
             before = self._marks.hold(key)
+            self._marks.meet(key, OPENED if before is not None else OPENED | NEW)
             if before is not None:
                 self._remember(before)
-            else:
-                self._new.add(key)
             at = 0
             try:
                 head = log.read(HEAD_BYTES).rstrip(b"\0")  # NULs at the end are a hole, which may still be filled
@@ -267,10 +265,15 @@ class Reading:
         except OSError:
             return False  # opening it says why
         key = found.st_dev, found.st_ino
-        mark = self._marks.peek(key)
-        if mark is None or self._was_met(key) or (mark.size, mark.mtime_ns) != (found.st_size, found.st_mtime_ns):
+        if self._was_met(key):
             return False
-        self._unchanged.add(key)
+        if not moved and self._marks.has(key, path, found.st_size, found.st_mtime_ns):
+            self._marks.meet(key, UNCHANGED)
+            return True
+        mark = self._marks.peek(key)
+        if mark is None or (mark.size, mark.mtime_ns) != (found.st_size, found.st_mtime_ns):
+            return False
+        self._marks.meet(key, UNCHANGED)
         if (mark.path, mark.moved) != (path, moved) and (held := self._marks.hold(key)) is not None:
             held.path, held.moved = path, moved
         return True
@@ -282,7 +285,7 @@ class Reading:
         new.has_record = has_record(head)
         if before is not None and before.is_empty and before.path == new.path:
             self._continued.add(before)
-        for known in self._candidates(path, lead, before):
+        for known in self._candidates(path, head, before):
             if not known.is_continued_by(head, log):
                 continue
             is_same = known.key == new.key or known.is_certain
@@ -304,11 +307,11 @@ class Reading:
 
     def _hold_open(self, log: LogFiles) -> None:
         """Hold the marks of files that may be continued in another place."""
-        growing = log.growing((mark.path, mark.grew) for mark in self._marks.read())
-        followed = [
-            mark.key for mark in self._marks.read() if mark.size < 0 or mark.path in growing or self._may_be_live(mark)
-        ]
-        for mark in filter(None, map(self._marks.hold, followed)):
+        growing = log.growing(self._marks.paths())
+        self._marks.hold_at(lambda path: path in growing or self._has_live_name(path))
+        for mark in self._marks.held():
+            if mark.size >= 0 and mark.path not in growing and not self._may_be_live(mark):
+                continue
             self._before.setdefault(mark.path, []).append(mark)
             if not mark.was_refused and (mark.size < 0 or mark.path in growing):
                 self._open.add(mark)
@@ -358,14 +361,14 @@ class Reading:
         if self._marks.remove(mark):
             self._gone.append(mark)
             self._remember(mark)
-            self._let_gone.add(mark.key)
+            self._marks.meet(mark.key, LET_GO)
 
     def _is_continued(self, mark: Mark) -> bool:
         """Whether all of a file was read in this pass under its own or another name: see `Copies` for the
         conditions.
         """
         copies = self._copied.get(mark, ()) if mark.is_certain else ()
-        is_unchanged = mark.key in self._unchanged and self._marks.peek(mark.key) is mark
+        is_unchanged = self._marks.peek(mark.key) is mark and bool(self._marks.met(mark.key) & UNCHANGED)
         return is_unchanged or mark in self._continued or any(copy.end > mark.end for copy in copies)
 
     def _find(self, mark: Mark, *, was_cut: bool = False, is_reported: bool = True) -> Iterator[LineBlock]:
@@ -423,17 +426,18 @@ class Reading:
 
     def _was_read(self, key: Key) -> bool:
         """Whether an earlier reading met a file."""
-        return key in self._let_gone or (key not in self._new and self._marks.peek(key) is not None)
+        how = self._marks.met(key)
+        return bool(how & LET_GO) or (not how & NEW and self._marks.peek(key) is not None)
 
     def _read_copies(self, paths: list[Path]) -> Iterator[LineBlock]:
         for path in map(str, paths):
             if path not in self._files:  # else it is read in its turn
                 yield from self._try(path, moved=True)
 
-    def _candidates(self, path: str, lead: str, before: Mark | None) -> list[Mark]:
-        """Marks whose content a file with this lead may have, the likeliest first; before it has its own."""
-        present = self._marks.beginning_with(lead)
-        known = dict.fromkeys([*present, *self._past.get("", ()), *self._past.get(lead, ())])
+    def _candidates(self, path: str, head: bytes, before: Mark | None) -> list[Mark]:
+        """Marks whose content a file with this beginning may have, the likeliest first; before it has its own."""
+        present = self._marks.continued_by(head)
+        known = dict.fromkeys([*present, *self._past.get("", ()), *self._past.get(lead_of(head), ())])
         return sorted(known, key=lambda mark: (mark is not before, mark.path != path, -mark.offset))
 
     def _lines(self, log: OpenLog, mark: Mark) -> Iterator[LineBlock]:
@@ -486,10 +490,13 @@ class Reading:
 
 def _stored_marks(cursor: Cursor) -> tuple[Marks, list[Mark], list[Mark]]:
     """The marks of the files, of those that are gone, and of those that are missing; none of a cursor that cannot be
-    understood."""
+    understood. A cursor of an earlier release has the marks of the files too."""
+    stored = cursor.get(FILE_MARKS, tuple)
     try:
         files, gone, missing = (msgspec.convert(cursor.get(key, []), list[Any]) for key in ("files", "gone", "missing"))
-        return Marks(files), list(map(Mark.of, gone)), list(map(Mark.of, missing))
+        marks = Marks(stored())
+        marks.add(files)
+        return marks, list(map(Mark.of, gone)), list(map(Mark.of, missing))
     except (ValueError, msgspec.ValidationError):
         return Marks(), [], []
 

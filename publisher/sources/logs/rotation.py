@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -79,12 +80,8 @@ class LogFiles:
         # Both are there while a copy is being compressed: its end is not written yet, and would be reported as damaged.
         kept = [file for file in found if file not in packed or os.path.splitext(file)[0] not in plain]  # noqa: PTH122
 
-        def order(file: str) -> tuple[bool, str, str, int, str, int]:
-            folder, name = os.path.split(file)
-            return folder not in further, *_written(folder, name)
-
         # In the order of their writing: the start of a job is often in the file before that of its end.
-        return sorted(kept, key=order)
+        return sorted(kept, key=partial(_order, further))
 
     def growing(self, known: Iterable[tuple[str, bool]]) -> set[str]:
         """Of the files that were read, the paths of those whose writer may have continued afterwards, by their names.
@@ -268,6 +265,15 @@ def _is_rotated(name: str, live: str) -> bool:
     return False
 
 
+def _order(further: Collection[str], file: str) -> str:
+    """Sort key of a file: that of `_written`, after those in further folders. A text, since there may be many."""
+    folder, name = os.path.split(file)
+    _, log, kind, date, number = _written(folder, name)
+    return f"{folder not in further:d}{folder}\0{log}\0{kind}{date}\0{_NUMBERS + number:05}"
+
+
+_NUMBERS: Final = 99_999
+"""The most that a number in a name can be."""
 _NUMBERED_COPY: Final = 0
 _DATED_COPY: Final = 1
 _LIVE: Final = 2

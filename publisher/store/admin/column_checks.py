@@ -24,6 +24,7 @@ from publisher.store.schema import (
     closings,
     deliveries,
     earlier_settings,
+    file_marks,
     grid_jobs,
     grid_logs,
     groups,
@@ -41,6 +42,7 @@ from publisher.store.stored_values import bytes_of, checked_state_of
 
 _JSON: Final[Mapping[Table, tuple[str, ...]]] = {
     sources: ("cursor",),
+    file_marks: ("mark",),
     targets: ("filter_settings", "assumes"),
     earlier_settings: ("settings",),
     batches: ("receipt",),

@@ -18,7 +18,7 @@ from publisher.encoded_run import encode_run
 from publisher.errors import SourceError, SourceFormatError
 from publisher.sources import background, make_source
 from publisher.sources.background import BackgroundReader
-from publisher.sources.base import PAGE_RECORDS, EncodedPage, Recognising, Window, cursor_of, waiting_of
+from publisher.sources.base import FILE_MARKS, PAGE_RECORDS, EncodedPage, Recognising, Window, cursor_of, waiting_of
 from tests.generators import arc_database
 
 ROWS = 9_000
@@ -76,6 +76,29 @@ def test_a_worker_reads_a_log_with_what_waits_and_what_is_not_a_record(tmp_path:
     folded = [job for job in jobs if job.extras.get("pe_task_count") == 2]
     assert len(folded) == 1
     assert sum(len(page.unreadable) for page in both) == 1
+
+
+def test_a_worker_knows_how_far_each_file_was_read(tmp_path: Path) -> None:
+    """The marks that are stored one by one, also those of pages that were read here."""
+    for number in range(3):
+        (tmp_path / f"accounting.{9 - number}").write_text(_record(number) + "\n", encoding="ascii")
+    settings = schema.SourceSettings(type="gridengine", path=tmp_path, cluster="c")
+    marks: dict[str, str | None] = {}
+
+    def read(cores: int) -> int:
+        lines = 0
+        for page in BackgroundReader("ge", settings, cores=cores).pages({FILE_MARKS: lambda: list(marks.values())}):
+            lines += page.read
+            marks.update({change.file: change.mark for change in page.file_marks})
+            assert "files" not in cursor_of(page.cursor)
+        return lines
+
+    assert read(1) == 3
+    (tmp_path / "accounting").write_text("".join(_record(n) + "\n" for n in range(10, 20_010)), encoding="ascii")
+    begun = len(_BEGUN)
+    assert read(2) == 20_000
+    assert (len(_BEGUN), len(marks)) == (begun + 1, 4)
+    assert read(1) == 0
 
 
 def _record(number: int, environment: str = "NONE", task: str = "NONE") -> str:

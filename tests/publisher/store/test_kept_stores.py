@@ -101,6 +101,9 @@ def test_a_store_of_an_earlier_version_keeps_its_ledger_and_sends_nothing(
     assert not [path for name in ("jobs", "reports", "xdmod") for path in tmp_path.glob(f"{name}/*")]
     assert _kept(site, fixture.name) == before
     assert _files(tmp_path) == files
+    cursors = [cursor for (cursor,) in site.rows("SELECT cursor FROM sources")]
+    assert site.rows("SELECT mark FROM file_marks")
+    assert not any('"files"' in cursor for cursor in cursors), "marks are rows of their own"
     assert site.counts() == json.loads((fixture / "status.json").read_text("utf-8"))
     with site.publisher() as publisher:
         assert {finding.level for finding in publisher.maintenance.check()} == {"green"}

@@ -2,20 +2,25 @@
 
 import json
 import shutil
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from publisher.sources.logs.mark import Mark
+from publisher.sources.base import MarkChange
+from publisher.sources.logs.mark import Mark, digest, lead_of
 from publisher.sources.logs.marks import Marks
 from publisher.sources.logs.reader import LogReader
+from tests.conftest import ROOT
 from tests.publisher.sources.logs.growing_log import TIME
 
 DAYS = 300
 LINE = f"record {{}} {TIME} {'x' * 300}\n"
-MOST_BYTES = 700
-"""For each file: its text, its key, and its place in a table. As an object with its values it takes 1,100."""
+MOST_BYTES = 5
+"""For each file: they are in a temporary database. As an object with its values it takes 1,100."""
 
 
 @pytest.fixture
@@ -75,14 +80,13 @@ def test_marks_of_settled_files_take_little_memory() -> None:
     marks = [
         Mark(f"/logs/{day}", 65_000, day, 10, 10, "ab" * 6, 10, "ab" * 12, 10, 1, 10, "cd" * 12) for day in range(4_000)
     ]
-    stored = json.dumps([mark.text for mark in marks])
     tracemalloc.start()
     try:
-        held = Marks(json.loads(stored))
+        held = Marks(mark.text for mark in marks)
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert len(held.keys()) == len(marks)
+    assert len(held.stored()) == len(marks)
     assert not held.held()
     assert taken < MOST_BYTES * len(marks)
 
@@ -96,7 +100,59 @@ def test_a_mark_is_held_once_it_was_asked_for() -> None:
     assert marks.peek(mark.key) is held
     held.path = "/logs/moved"
     assert marks.stored() == [held.text]
-    assert marks.beginning_with(mark.lead) == [held]
+    assert marks.changes() == (MarkChange("65000:1", held.text),)
     assert marks.remove(held)
     assert not marks.remove(held)
     assert (marks.stored(), marks.hold(mark.key)) == ([], None)
+    assert marks.changes() == (MarkChange("65000:1", None),)
+    assert marks.changes() == ()
+
+
+def test_only_marks_that_changed_must_be_stored() -> None:
+    marks = Marks(settled(day).text for day in range(3))
+    assert marks.changes() == ()
+    for day in (0, 1, 2):
+        held = marks.hold((65_000, day))
+        assert held is not None
+        held.offset += day % 2
+        marks.settle(held)
+    marks.put(settled(3))
+    texts = {text for _, text in map(msgspec.structs.astuple, marks.changes())}
+    held.line = 7
+    marks.settle(held)
+    assert texts == {msgspec.structs.replace(settled(1), offset=11).text, settled(3).text}
+    assert marks.changes() == ()
+
+
+def test_files_that_begin_alike_are_candidates_whatever_is_known_of_them() -> None:
+    head = b"record 1 1795000000\n" * 20
+    short, long = (
+        Mark("/logs/a", 1, number, 10, 10, lead_of(head[:length]), length, digest(head[:length]))
+        for number, length in enumerate((30, 300))
+    )
+    other = Mark("/logs/b", 1, 7, 10, 10, "", 30, digest(b"another beginning of thirty by"))
+    marks = Marks(mark.text for mark in (short, long, other))
+    assert [mark.text for mark in marks.continued_by(head)] == [short.text, long.text]
+    assert marks.continued_by(head[:20]) == [mark for mark in marks.held() if mark.key == short.key]
+
+
+def test_a_full_disk_is_an_error_of_the_source(tmp_path: Path) -> None:
+    """The temporary file cannot grow."""
+    (tmp_path / "accounting").touch()
+    script = f"""if True:
+        import resource
+        from pathlib import Path
+        from publisher.config.sources import SourceSettings
+        from publisher.errors import SourceError
+        from publisher.sources import make_source
+        from publisher.sources.base import FILE_MARKS
+        from tests.publisher.sources.logs.test_marks import settled
+        source = make_source("ge", SourceSettings(type="gridengine", path=Path({str(tmp_path)!r}), cluster="c"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+        try:
+            list(source.pages({{FILE_MARKS: lambda: (settled(day).text for day in range(20_000))}}))
+        except SourceError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "cannot be kept in a temporary file" in done.stdout
