@@ -101,8 +101,8 @@ class Job(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     The facts of a class are together, so that `publisher.encoded_run` can cut them out of an encoded run.
 
-    The source of ARC gives the fields by position, in the order below: it sets most of them, and so many keywords would
-    take 4 to 8 % of the time of reading a run. All others name them.
+    The sources of ARC and PBS give the fields by position, in the order below: they set most of them, and so many
+    keywords would take 4 to 8 % of the time of reading a run. All others name them.
     """
 
     # --- run

@@ -55,7 +55,7 @@ TORQUE: Final = Dialect("torque", False, frozenset("QSEDARCT"), frozenset(), val
 PBS: Final = Dialect("pbs", True, frozenset("QSEDARCTsuceMazrPp"), frozenset("LUYBFKk"), values.PBS_CODES, True, False)
 
 
-class JobId(NamedTuple):
+class JobId(msgspec.Struct, frozen=True, gc=False):
     """The parts of a job id. `array`: the record is that of a whole array, which is not a run."""
 
     local: str
@@ -127,6 +127,49 @@ def _hosts(exec_host: str) -> tuple[tuple[Host, ...], int | None, tuple[str, ...
     return hosts, sum(by_host.values()), values.exec_cores(exec_host)
 
 
+class _Granted(NamedTuple):
+    """What a run was given."""
+
+    hosts: tuple[Host, ...]
+    cores: int | None
+    slots: int | None
+    gpus: int | None
+    core_numbers: tuple[str, ...]
+
+
+def _granted(dialect: Dialect, found: Mapping[str, str], extras: Extras) -> _Granted:
+    get = found.get
+    hosts: tuple[Host, ...] = ()
+    core_numbers: tuple[str, ...] = ()
+    slots = None
+    if exec_host := get("exec_host"):
+        read = _hosts if len(exec_host) <= _CACHED_CHARACTERS else _hosts.__wrapped__
+        hosts, slots, core_numbers = read(exec_host)
+        if slots is None:
+            extras["exec_host"] = exec_host
+    if not dialect.has_vnodes:
+        gpus = values.node_gpus(get("Resource_List.nodes", ""))
+        if slots is None:
+            slots = integer(get("total_execution_slots"))
+        return _Granted(hosts, slots, slots, gpus, core_numbers)
+    vnodes = get("exec_vnode", "")
+    cores = integer(get("resources_used.ncpus"))
+    if cores is None or cores < 0:
+        cores = values.vnode_cpus(vnodes)
+    gpus = values.vnode_gpus(vnodes)
+    if gpus is None:
+        gpus = integer(get("Resource_List.ngpus"))
+    return _Granted(hosts, slots if cores is None else cores, slots, gpus, ())
+
+
+def _keep_unread(found: Mapping[str, str], extras: Extras, **read: int | None) -> None:
+    """Keep the usage that is written and cannot be read; `read`: what was read of it."""
+    for name, value in read.items():
+        key = f"resources_used.{name}"
+        if value is None and (written := found.get(key)) is not None:
+            extras[key] = written
+
+
 def run_of(
     dialect: Dialect,
     ident: JobId,
@@ -142,76 +185,89 @@ def run_of(
     extras: Extras,
 ) -> Job:
     """The run that an S record begins, or that an E record (or an R record with usage) ends. `queued`: its `qtime`;
-    `extras`: what has no field; of a run in progress nothing, since that is what it requests."""
+    `extras`: what has no field; of a run in progress nothing, since that is what it requests.
+
+    By position, as in the source of ARC: by name takes a fifteenth of the time of reading a run.
+    """
     get = found.get
     server = ident.server or cluster or ""
-    hosts: tuple[Host, ...] = ()
-    core_numbers: tuple[str, ...] = ()
-    slots = nodes = None
-    if exec_host := get("exec_host"):
-        read = _hosts if len(exec_host) <= _CACHED_CHARACTERS else _hosts.__wrapped__
-        hosts, slots, core_numbers = read(exec_host)
-        if slots is None:
-            extras["exec_host"] = exec_host
-        else:
-            nodes = len(hosts)
-    if dialect.has_vnodes:
-        core_numbers = ()
-        vnodes = get("exec_vnode", "")
-        cores = integer(get("resources_used.ncpus"))
-        if cores is None or cores < 0:
-            cores = values.vnode_cpus(vnodes)
-        gpus = values.vnode_gpus(vnodes)
-        if gpus is None:
-            gpus = integer(get("Resource_List.ngpus"))
-    else:
-        cores = None
-        gpus = values.node_gpus(get("Resource_List.nodes", ""))
-        if slots is None:
-            slots = integer(get("total_execution_slots"))
+    hosts, cores, slots, gpus, core_numbers = _granted(dialect, found, extras)
     cpu_ms = values.duration_ms(get("resources_used.cput"))
     rss_kib = values.memory_kib(get("resources_used.mem"))
     virtual_kib = values.memory_kib(get("resources_used.vmem"))
     if cpu_ms is None or rss_kib is None or virtual_kib is None:
-        for value, key in ((cpu_ms, "cput"), (rss_kib, "mem"), (virtual_kib, "vmem")):
-            if value is None and (written := get(f"resources_used.{key}")) is not None:
-                extras[f"resources_used.{key}"] = written
+        _keep_unread(found, extras, cput=cpu_ms, mem=rss_kib, vmem=virtual_kib)
     run_count = integer(get("run_count"))
     created, eligible, written = get("ctime"), get("etime"), get("qtime")  # mostly one instant, which is read once
     return Job(
-        record_id=run_record_id(dialect.system, server, ident.local, start),
-        system=dialect.system,
-        status=ending.status,
-        local_id=ident.local,
-        name=get("jobname") or None,
-        run=max(run_count - 1, 0) if run_count is not None else run,
-        array_id=ident.array_id,
-        array_task=ident.array_task,
-        local_user=get("user") or None,
-        local_group=get("group") or None,
-        project=get("project") or None,
-        account=get("account") or None,
-        cluster=server or None,
-        queue=get("queue") or None,
-        client_host=get("owner", "").partition("@")[2] or None,
-        hosts=hosts,
-        nodes=nodes,
-        cores=slots if cores is None else cores,
-        slots=slots,
-        gpus=gpus,
-        submit=queued if created == written else instant(created),
-        eligible=queued if eligible == written else instant(eligible),
-        lrms_submit=queued,
-        start=start,
-        end=end,
-        events=events,
-        wall_ms=None if end is None else (end - start) * 1000,
-        cpu_ms=cpu_ms,
-        memory_rss_kib=rss_kib,
-        memory_virtual_kib=virtual_kib,
-        exit_code=ending.exit_code,
-        exit_signal=ending.exit_signal,
-        end_reason=ending.end_reason,
-        extras=extras,
-        core_numbers=core_numbers,
+        run_record_id(dialect.system, server, ident.local, start),
+        dialect.system,
+        ending.status,
+        False,  # slave
+        None,  # user_dn
+        None,  # token_subject
+        None,  # token_issuer
+        None,  # vo
+        None,  # vo_issuer
+        (),  # fqans
+        server or None,
+        get("queue") or None,
+        None,  # endpoint_url
+        None,  # endpoint_type
+        len(hosts) or None,
+        cores,
+        slots,
+        None,  # infrastructure
+        None,  # lrms
+        None,  # middleware
+        None,  # middleware_version
+        (),  # benchmarks
+        hosts,
+        get("user") or None,
+        get("group") or None,
+        get("project") or None,
+        get("account") or None,
+        None,  # department
+        None,  # global_id
+        ident.local,
+        get("jobname") or None,
+        max(run_count - 1, 0) if run_count is not None else run,
+        ident.array_id,
+        ident.array_task,
+        None,  # parallel_environment
+        get("owner", "").partition("@")[2] or None,
+        gpus,
+        None,  # service_class
+        None,  # system_software
+        (),  # runtime_environments
+        queued if created == written else instant(created),
+        queued if eligible == written else instant(eligible),
+        queued,
+        start,
+        end,
+        None,  # execution_start
+        None,  # execution_end
+        events,
+        None if end is None else (end - start) * 1000,
+        cpu_ms,
+        None,  # cpu_user_ms
+        None,  # cpu_system_ms
+        rss_kib,
+        virtual_kib,
+        None,  # swap_kib
+        None,  # scratch_bytes
+        None,  # energy_j
+        None,  # stage_in_ms
+        None,  # stage_out_ms
+        None,  # stage_in_bytes
+        None,  # stage_out_bytes
+        (),  # transfers
+        None,  # charge
+        (),  # process_ids
+        ending.exit_code,
+        ending.exit_signal,
+        ending.end_reason,
+        extras,
+        None,  # site
+        core_numbers,
     )

@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 from zoneinfo import ZoneInfo
+
+import msgspec
 
 from publisher.sources.fields import CutError, LineError, decoded
 
@@ -39,7 +41,7 @@ _FRAMED: Final = re.compile(rb"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;", re.ASCII)
 _GLUED: Final = re.compile(r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];", re.ASCII)
 
 
-class PbsLogEntry(NamedTuple):
+class PbsLogEntry(msgspec.Struct, frozen=True, gc=False):
     """One line of the log: its local stamp, record type, job id as written, and the rest."""
 
     stamp: str

@@ -10,6 +10,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from formats.job import Benchmark, Events, Host, Job, Transfer
 from publisher.sources.arc import jobs
 from publisher.sources.arc.database import SEPARATOR, SIDE_COLUMNS, ArcDatabase, Sides
 from publisher.sources.arc.jobs import RowReader, UnreadableRowError
+from publisher.sources.pbs import jobs as pbs_jobs
 from tests.generators import arc_database
 from tests.generators.arc_database import ArcWriter
 from tests.generators.arc_jobs import ArcJob
@@ -158,11 +160,12 @@ def test_every_field(tmp_path: Path) -> None:
     )
 
 
-def test_positions_are_those_of_the_fields() -> None:
-    """Of what the source gives by position and no job shows, since it has no value there: a comment names its field."""
-    read = ast.parse(inspect.getsource(jobs))
+@pytest.mark.parametrize("module", [jobs, pbs_jobs], ids=["arc", "pbs"])
+def test_positions_are_those_of_the_fields(module: ModuleType) -> None:
+    """Of what a source gives by position and no job shows, since it has no value there: a comment names its field."""
+    read = ast.parse(inspect.getsource(module))
     (call,) = (node for node in ast.walk(read) if isinstance(node, ast.Call) and ast.unparse(node.func) == "Job")
-    lines = inspect.getsource(jobs).splitlines()
+    lines = inspect.getsource(module).splitlines()
     for field, value in zip(Job.__struct_fields__, call.args, strict=False):  # the last fields are left out
         if (isinstance(value, ast.Constant) and not value.value) or ast.unparse(value) == "()":
             assert lines[value.lineno - 1].partition("# ")[2] == field

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from publisher.sources.fields import LineError
 from publisher.sources.pbs.attributes import AttributeReader, attributes, start_in
-from publisher.sources.pbs.lines import LocalClock, frame
+from publisher.sources.pbs.lines import LocalClock, PbsLogEntry, frame
 
 
 def utc(text: str) -> int:
@@ -20,7 +20,7 @@ def utc(text: str) -> int:
 
 def test_only_three_semicolons_separate() -> None:
     entry = frame(b"05/01/2015 00:29:15;E;1.s;user=a jobname=x;y;z end=5")
-    assert entry == ("05/01/2015 00:29:15", "E", "1.s", "user=a jobname=x;y;z end=5")
+    assert entry == PbsLogEntry("05/01/2015 00:29:15", "E", "1.s", "user=a jobname=x;y;z end=5")
 
 
 def test_a_record_without_its_last_semicolon() -> None:
