@@ -1,4 +1,5 @@
 """The measurements: `python -m tests.bench [--quick | --full] [--json FILE] [NAME...]`; `--list` shows the names, and
+`--csv FILE` keeps the rows in a table, and
 `--plot FILE.svg RESULTS.json...` draws time and memory against size from what `--json` wrote, `--pairs` each row beside
 its baseline.
 
@@ -28,6 +29,8 @@ from tests.bench import (
     distributions,
     floor,
     hour,
+    kept_rows,
+    paging,
     parsing,
     plot,
     rendering,
@@ -37,6 +40,7 @@ from tests.bench import (
     stages,
     starting,
     storing,
+    viewing,
 )
 from tests.bench.measure import Measured
 from tests.bench.rows import ROWS, BenchRow, Measurement, Scale
@@ -54,6 +58,8 @@ MODULES = (
     sizing,
     stages,
     reporting,
+    viewing,
+    paging,
     floor,
     starting,
 )
@@ -68,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     scales.add_argument("--quick", dest="scale", action="store_const", const="quick", help="small inputs")
     scales.add_argument("--full", dest="scale", action="store_const", const="full", help="up to three million jobs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here too")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="replace these rows of this table, or add them")
     parser.add_argument("--inputs", type=Path, default=Path(".bench"), help="where inputs are kept")
     parser.add_argument("--list", action="store_true", help="list the rows and leave")
     parser.add_argument(
@@ -101,6 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             far = list(floor.distances(results))
             report = {"machine": machine(), "scale": scale, "rows": results, "distances": far}
             options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        if options.csv is not None:
+            kept_rows.keep(found, options.csv)
     for result in results:
         if result.get("note"):
             print(f"\n{result['row']}: {result['note']}.")
@@ -141,9 +150,9 @@ def measure(row: BenchRow, scale: Scale, inputs: Path) -> dict[str, Any] | None:
     result: dict[str, Any] = {"row": row.name, "unit": row.unit, "description": row.description}
     try:
         if row.baseline is not None:
-            beside = in_child(row.baseline, size, inputs)
+            beside = in_child(row.baseline, size, inputs, row.variant)
             result["baseline"] = {"name": row.baseline_name, **asdict(beside), "per_s": beside.per_s}
-        measured = in_child(row.measurement, size, inputs)
+        measured = in_child(row.measurement, size, inputs, row.variant)
     except RuntimeError as error:
         return result | {"error": str(error)}
     result |= {**asdict(measured), "per_s": measured.per_s}
@@ -153,11 +162,11 @@ def measure(row: BenchRow, scale: Scale, inputs: Path) -> dict[str, Any] | None:
     return result
 
 
-def in_child(measurement: Measurement, size: int, inputs: Path) -> Measured:
+def in_child(measurement: Measurement, size: int, inputs: Path, variant: str = "") -> Measured:
     """Measure in a separate process. Raises `RuntimeError` if it fails."""
     module = sys.modules[measurement.__module__].__spec__
     name = module.name if module is not None else measurement.__module__
-    command = [sys.executable, "-m", "tests.bench.child", name, measurement.__name__, str(inputs), str(size)]
+    command = [sys.executable, "-m", "tests.bench.child", name, measurement.__name__, str(inputs), str(size), variant]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}")

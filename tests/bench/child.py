@@ -1,4 +1,5 @@
-"""A measurement in a separate process: `python -m tests.bench.child MODULE FUNCTION INPUTS SIZE`; prints JSON."""
+"""A measurement in a separate process: `python -m tests.bench.child MODULE FUNCTION INPUTS SIZE VARIANT`; prints
+JSON."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from pathlib import Path
 from tests.bench.measure import Bench, median
 
 
-def main(module: str, function: str, inputs: str, size: str) -> None:
+def main(module: str, function: str, inputs: str, size: str, variant: str) -> None:
     """Measure, and print the median run."""
     with tempfile.TemporaryDirectory(prefix="usage-publisher-bench-") as folder:
-        bench = Bench(Path(inputs).absolute(), Path(folder), int(size))
+        bench = Bench(Path(inputs).absolute(), Path(folder), int(size), variant=variant)
         getattr(importlib.import_module(module), function)(bench)
     print(json.dumps(dataclasses.asdict(median(bench.runs))))
 

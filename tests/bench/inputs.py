@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from formats.job import Job
 from publisher.config import schema
 from publisher.sources import make_source
 from tests.bench.measure import Bench
+from tests.generators.arc_copies import COPIES, write_copies
 from tests.generators.arc_database import create, jobs_of, write
 from tests.generators.arc_jobs import QUEUES, VOS, ArcJob
 
@@ -23,6 +25,7 @@ MONTH_S = 30 * DAY_S
 TWO_YEARS = (1_730_419_200, 1_793_491_200)
 """From 2024-11-01 until 2026-11-01: 24 months."""
 
+_MOST_MADE = 1_000_000
 _SACCT = (
     "Cluster|JobIDRaw|JobID|User|UID|Group|GID|Account|Partition|QOS|JobName|State|Submit|Eligible|Start|End|"
     "ElapsedRaw|TotalCPU|UserCPU|SystemCPU|MaxRSS|MaxVMSize|NCPUS|NNodes|NodeList|AllocTRES|ReqMem|"
@@ -44,8 +47,11 @@ def kept(bench: Bench, name: str, make: Callable[[Path], None]) -> Path:
 
 
 def arc_database(bench: Bench) -> Path:
-    """ARC's accounting database: jobs of one month."""
-    return kept(bench, "arc.db", lambda path: write(path, _arc_jobs(bench)))
+    """ARC's accounting database: jobs of one month. Of more than a million there are ten much like each other."""
+    if bench.size <= _MOST_MADE:
+        return kept(bench, "arc.db", lambda path: write(path, _arc_jobs(bench)))
+    fewer = arc_database(replace(bench, size=bench.size // COPIES))
+    return kept(bench, "arc.db", lambda path: write_copies(fewer, path))
 
 
 def arc_database_of_two_years(bench: Bench) -> Path:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 _EVERY_S: Final = 0.05
 _AT_LEAST_EVERY: Final = 10
@@ -54,12 +54,13 @@ class Measured:
 @dataclass
 class Bench:
     """The arguments of a measurement: `inputs`, a folder whose files may be kept for the next time; a separate `folder`
-    for everything else; a `size`, in records."""
+    for everything else; a `size`, in records; the `variant`, of a measurement that several rows have."""
 
     inputs: Path
     folder: Path
     size: int
     runs: list[Measured] = field(default_factory=list)
+    variant: str = ""
 
     @contextlib.contextmanager
     def timed(self, records: int) -> Iterator[None]:
@@ -80,17 +81,23 @@ class Bench:
         """What such a process costs, not counted among the runs. Raises `RuntimeError` as `process` does."""
         wall = time.perf_counter()
         process = subprocess.Popen([*map(str, arguments)], stdout=subprocess.DEVNULL, cwd=self.folder)
-        with _Watched(process.pid) as watched:
-            _, status, used = os.wait4(process.pid, 0)
-        wall = time.perf_counter() - wall
-        process.returncode = os.waitstatus_to_exitcode(status)
+        with Watched(process.pid) as watched:
+            cost = measured_end(process, records, wall, watched)
         if process.returncode not in codes:
             raise RuntimeError(f"{' '.join(map(str, arguments))}: exit code {process.returncode}")
-        peak = max(used.ru_maxrss, watched.peak_kib) / 1024
-        return Measured(records, wall, used.ru_utime + used.ru_stime, peak)
+        return cost
 
 
-class _Watched:
+def measured_end(process: subprocess.Popen[Any], records: int, begin: float, watched: Watched) -> Measured:
+    """Wait for the end of a process that began at `begin`, of `time.perf_counter`: what it has cost."""
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    wall_s = time.perf_counter() - begin
+    peak = max(used.ru_maxrss, watched.peak_kib) / 1024
+    return Measured(records, wall_s, used.ru_utime + used.ru_stime, peak)
+
+
+class Watched:
     """Samples the memory of a process and those that it starts together: `peak_kib`.
 
     Pages that several share count once. To find what is shared the kernel walks through all pages, while the process
@@ -113,6 +120,10 @@ class _Watched:
     def __exit__(self, *_error: object) -> None:
         self._ended.set()
         self._thread.join()
+
+    def held_mib(self) -> float:
+        """The memory that they have now."""
+        return sum(map(_pss_kib, _family(self._pid))) / 1024
 
     def _watch(self) -> None:
         lowest_kib = since = 0

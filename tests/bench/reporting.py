@@ -1,9 +1,10 @@
 """Rows: utilization reports, from the store and from an archive, compared with the manual's algorithm on the same
-jobs."""
+jobs; columns made and brought up to date; lists of jobs."""
 
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, Final
 import duckdb
 import numpy as np
 import pyarrow as pa
+from sqlalchemy import select
 
 from formats.calendar import Month
 from formats.utilization.measure import Bins, Ran, measured
@@ -20,14 +22,23 @@ from publisher.report.archive import COLUMNS, NUMBERS, TEXT_COLUMNS
 from publisher.report.archive_export import write_month
 from publisher.report.columns import SlimDecoder
 from publisher.report.tables import bring_up_to_date, tables_of_archive, tables_of_store
+from publisher.store import changes, schema
+from publisher.store.database import open_store
 from publisher.store.report_queries import stored_runs
 from tests.bench.inputs import FIRST, MONTH_S, SEED, kept
-from tests.bench.measure import COMMAND, Bench, Measured
+from tests.bench.measure import COMMAND, Bench
 from tests.bench.rows import Sizes, row
 from tests.bench.site import HEAD, make_site, prepare
+from tests.bench.storing import collect_new
 from tests.formats.utilization.dqs_walk import walk
 
 BINS = 1_000
+RUNS: Final = 3
+SIZES: Final = Sizes(5_000, 100_000, 3_000_000)
+_NEW: Final = Sizes(5_000, 100_000, 300_000)
+_CHANGED: Final = 1_000
+_NOTED: Final = 500
+"""Runs that are noted at a time: a page of a source."""
 _FRAME = 100_000
 _START, _STOP = FIRST, FIRST + MONTH_S
 
@@ -80,7 +91,7 @@ def _walked(tables: duckdb.DuckDBPyConnection, bench: Bench, kind: str) -> None:
 def walk_store(bench: Bench) -> None:
     """The manual's algorithm over the jobs of the store."""
     with (
-        Publisher.from_file(_site(bench)) as publisher,
+        Publisher.from_file(collected_site(bench)) as publisher,
         tables_of_store(publisher.store, publisher.config, columns=_RAN) as tables,
     ):
         _walked(tables, bench, "store")
@@ -92,7 +103,7 @@ def walk_archive(bench: Bench) -> None:
         _walked(tables, bench, "archive")
 
 
-def _site(bench: Bench) -> Path:
+def collected_site(bench: Bench) -> Path:
     """A site that has collected, kept between runs."""
 
     def make(folder: Path) -> None:
@@ -121,7 +132,7 @@ def _same(bench: Bench, kind: str, report: Path) -> None:
 )
 def report_store(bench: Bench) -> None:
     """Queue and CPU utilization of a month of ARC jobs, as a command: start-up and reading included."""
-    config = _site(bench)
+    config = collected_site(bench)
     for _ in range(3):
         bench.command(
             bench.size, "--config", config, "report", "utilization", "--since", f"@{_START}", "--until",
@@ -154,7 +165,7 @@ def decoding(bench: Bench) -> None:
     """Read and decode the stored runs, as whole jobs."""
     decoder = SlimDecoder(with_slaves=False)
     with (
-        Publisher.from_file(_site(bench), read_only=True) as publisher,
+        Publisher.from_file(collected_site(bench), read_only=True) as publisher,
         publisher.store.read() as connection,
         bench.timed(bench.size),
     ):
@@ -163,101 +174,63 @@ def decoding(bench: Bench) -> None:
             decoder.decoded(page)
 
 
-@row(
-    "columns of new jobs",
-    Sizes(5_000, 100_000, 300_000),
-    beside=("decoding the same jobs", decoding),
-    unit="jobs",
-)
+@row("columns of new jobs", _NEW, beside=("decoding the same jobs", decoding), unit="jobs")
 def columns_of_new(bench: Bench) -> None:
     """Make the columns of a store from nothing, as the first report does."""
-    config = _site(bench)
+    config = collected_site(bench)
     with Publisher.from_file(config, read_only=True) as publisher:
         shutil.rmtree(config.parent / "store.db.columns", ignore_errors=True)
         with bench.timed(bench.size):
             bring_up_to_date(publisher.store, publisher.config)
 
 
-_TOTALS = 'SELECT "user", count(*), sum(wall_ms), sum(cpu_ms), sum(slots * wall_ms::HUGEINT) FROM {} GROUP BY "user"'
-
-
-def bare(bench: Bench) -> None:
-    """The sums by user with DuckDB alone, over an archive."""
-    (file,) = archive_of(bench).glob("*/*.parquet")
-    with duckdb.connect(":memory:") as connection, bench.timed(bench.size):
-        connection.execute(_TOTALS.format(f"read_parquet('{file}')")).fetchall()
-
-
-@row(
-    "totals by user, columns up to date",
-    Sizes(5_000, 300_000, 3_000_000),
-    beside=("DuckDB alone, the same SQL", bare),
-    unit="jobs",
-)
-def totals_of_columns(bench: Bench) -> None:
-    """The same SQL over the columns of a store, as far as they are read: opened, compared with their check numbers."""
-    config = _site(bench)
-    with Publisher.from_file(config, read_only=True) as publisher:
+@row("columns of 1 000 changed runs", SIZES, unit="jobs")
+def columns_of_changed(bench: Bench) -> None:
+    """Bring the columns up to date after 1,000 runs were changed, which are anywhere in the store. Nothing of them
+    differs, which the columns cannot know: the seconds are those of any change."""
+    site = collected_site(bench).parent
+    with Publisher.from_file(site / "publisher.toml", read_only=True) as publisher:
         bring_up_to_date(publisher.store, publisher.config)
-        columns = ("user", "wall_ms", "cpu_ms", "slots")
-        with bench.timed(bench.size), tables_of_store(publisher.store, publisher.config, columns=columns) as tables:
-            tables.execute(_TOTALS.format("entries")).fetchall()
+    shutil.copytree(site, bench.folder / "site")
+    rng = random.Random(SEED)
+    with Publisher.from_file(bench.folder / "site" / "publisher.toml") as publisher:
+        for _ in range(RUNS):
+            with publisher.store.write() as connection:
+                changes.note_runs(connection, rng.sample(range(1, bench.size), _CHANGED))
+            with bench.timed(_CHANGED):
+                bring_up_to_date(publisher.store, publisher.config)
 
 
-_PRICES: Final = """
-[charges]
-timezone = "Europe/Oslo"
-[[charges.prices]]
-resource = "cores"
-price = "0.03"
-hours = "06-22"
-[[charges.prices]]
-resource = "cores"
-price = "0.02"
-[[charges.prices]]
-resource = "memory"
-price = "0.001"
-"""
-_VIEWS: Final[dict[str, tuple[str, ...]]] = {
-    "totals": ("--by", "user"),
-    "efficiency": ("--by", "job"),
-    "utilization": ("--bins", str(BINS)),
-    "occupation": ("--period", "day"),
-    "waiting": ("--by", "day,user"),
-    "scarce": (),
-    "charges": (),
-    "paths": (),
-}
+@row("noting changes for columns", _NEW, beside=("collect arc, all new", collect_new), unit="jobs")
+def noted_changes(bench: Bench) -> None:
+    """What `collect` does for the columns: note the runs of each transaction, and append a row before its commit.
+    `publish` changes no run, and appends none."""
+    with (
+        Publisher.from_file(collected_site(bench), read_only=True) as publisher,
+        publisher.store.read() as connection,
+    ):
+        rows = [bytes(packed) for (packed,) in connection.execute(select(schema.changes.c.runs))]
+    transactions = [[id_ for first, stop in changes.unpack(packed) for id_ in range(first, stop)] for packed in rows]
+    store = open_store(f"sqlite:///{bench.folder}/other.db")
+    try:
+        with store.write() as connection, bench.timed(sum(map(len, transactions))):
+            for run_ids in transactions:
+                changed = changes.collect_on(connection)
+                for begin in range(0, len(run_ids), _NOTED):
+                    changes.note_runs(connection, run_ids[begin : begin + _NOTED])
+                changes.append(connection, changed)
+            changes.collect_on(connection)
+    finally:
+        store.close()
 
 
-@row("views, columns up to date", Sizes(5_000, 100_000, 3_000_000), unit="jobs")
-def views(bench: Bench) -> None:
-    """Commands of views one after the other: the peak is that of the largest; CPU time and peak of each."""
-    site = _site(bench)
-    config = bench.folder / "publisher.toml"
-    store = (site.parent / "store.db").absolute()
-    config.write_text(site.read_text(encoding="utf-8").replace("store.db", str(store)) + _PRICES, encoding="utf-8")
-    # In a process of its own: the peak of a process includes that of the one that started it.
-    bench.cost_of(bench.size, *COMMAND, "--config", config, "report", "totals")
-    figures: dict[str, float] = {}
-    costs = []
-    for name, options in _VIEWS.items():
-        arguments = ["--config", config, "report", name, "--month", "2026-10", *options]
-        cost = bench.cost_of(bench.size, *COMMAND, *arguments, "--format", "json", "--output", "report.json")
-        figures |= {f"{name}, CPU s": cost.cpu_s, f"{name}, peak MiB": cost.peak_mib}
-        costs.append(cost)
-    wall_s, cpu_s = sum(cost.wall_s for cost in costs), sum(cost.cpu_s for cost in costs)
-    peak_mib = max(cost.peak_mib for cost in costs)
-    bench.runs.append(Measured(bench.size, wall_s, cpu_s, peak_mib, figures=figures))
-
-
-@row("jobs of a user, newest 100 and their number", Sizes(5_000, 100_000, 3_000_000), unit="jobs")
+@row("jobs of a user, newest 100 and their number", SIZES, unit="jobs")
 def jobs_of_user(bench: Bench) -> None:
     """`jobs --user`, whose pattern matches the local users of a source that knows grid identities too."""
-    bench.command(bench.size, "--config", _site(bench), "jobs", "--user", "a*")
+    bench.command(bench.size, "--config", collected_site(bench), "jobs", "--user", "a*")
 
 
-@row("jobs of a queue, newest 100 and their number", Sizes(5_000, 100_000, 3_000_000), unit="jobs")
+@row("jobs of a queue, newest 100 and their number", SIZES, unit="jobs")
 def jobs_of_queue(bench: Bench) -> None:
     """`jobs --queue`, which the class of a run decides."""
-    bench.command(bench.size, "--config", _site(bench), "jobs", "--queue", "m*")
+    bench.command(bench.size, "--config", collected_site(bench), "jobs", "--queue", "m*")

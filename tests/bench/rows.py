@@ -38,6 +38,8 @@ class BenchRow:
     unit: str
     unless: Callable[[Path], str]
     """Given where inputs are kept: why it cannot be measured here, or nothing."""
+    variant: str = ""
+    """Which one of the rows with this measurement it is."""
 
     @property
     def description(self) -> str:
@@ -56,12 +58,13 @@ def row(
     beside: tuple[str, Measurement] | None = None,
     unit: str = "records",
     unless: Callable[[Path], str] = lambda _kept: "",
+    variant: str = "",
 ) -> Callable[[Measurement], Measurement]:
     """Add a measurement to the table, with a baseline."""
 
     def add(measurement: Measurement) -> Measurement:
         baseline_name, baseline = beside or ("", None)
-        ROWS.append(BenchRow(name, measurement, sizes, baseline, baseline_name, unit, unless))
+        ROWS.append(BenchRow(name, measurement, sizes, baseline, baseline_name, unit, unless, variant))
         return measurement
 
     return add

@@ -38,6 +38,12 @@ def help_(bench: Bench) -> None:
     start(bench, "--help")
 
 
+@row("start: report totals", ONCE, beside=("python -c pass", python), unit="starts")
+def report(bench: Bench) -> None:
+    """`usage-publisher report totals`, which opens the columns too."""
+    start(bench, "report", "totals")
+
+
 @row("start: status", ONCE, beside=("python -c pass", python), unit="starts")
 def status(bench: Bench) -> None:
     """`usage-publisher status`, which opens the store."""
