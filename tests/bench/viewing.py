@@ -12,10 +12,11 @@ import duckdb
 
 from publisher.report.column_files import CLASS_ID, OF_CLASS
 from tests.bench.measure import COMMAND, Bench
-from tests.bench.reporting import RUNS, SIZES, collected_site
+from tests.bench.reporting import SIZES, collected_site
 from tests.bench.rows import row
 
 MONTH: Final = ("--month", "2026-10")
+_MOST_OFTEN: Final = 1_000_000
 _SETTINGS: Final = """
 [charges]
 timezone = "Europe/Oslo"
@@ -85,6 +86,11 @@ def site_with_columns(bench: Bench) -> Path:
     return config
 
 
+def _runs(bench: Bench) -> int:
+    """How often it is measured: once where a report takes seconds."""
+    return 1 if bench.size > _MOST_OFTEN else 3
+
+
 def _statements(config: Path, view: MeasuredView) -> list[str]:
     """The SQL of a view, or the reading of its columns."""
     if view.columns:
@@ -111,7 +117,7 @@ def duckdb_alone(bench: Bench) -> None:
     config, view = site_with_columns(bench), VIEWS[bench.variant]
     statements = _statements(config, view)
     folder = collected_site(bench).parent / "store.db.columns"
-    for _ in range(RUNS):
+    for _ in range(_runs(bench)):
         with duckdb.connect(":memory:") as connection, bench.timed(bench.size):
             for statement in (_entries(folder, statements), *view.before, *statements[:-1]):
                 connection.execute(statement)
@@ -126,7 +132,7 @@ def duckdb_alone(bench: Bench) -> None:
 def report(bench: Bench) -> None:
     """A report of a month as JSON, the start of the program included."""
     config, view = site_with_columns(bench), VIEWS[bench.variant]
-    for _ in range(RUNS):
+    for _ in range(_runs(bench)):
         bench.command(
             bench.size, "--config", config, "report", *view.options, *MONTH, "--format", "json", "--output",
             "report.json",
