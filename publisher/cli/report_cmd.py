@@ -21,7 +21,8 @@ from publisher.cli.output import exact, is_utf8, json_object, picture, say, writ
 from publisher.cli.session import session
 from publisher.cli.table import plain_width, show_lines, show_table
 from publisher.errors import UsageError
-from publisher.report.view_kind import OPTIONS, VIEW_KINDS, ViewKind, ViewOption
+from publisher.report.view_kind import VIEW_KINDS, ViewKind
+from publisher.report.view_option import OPTIONS, ViewOption
 from publisher.text import counted, safe
 
 if TYPE_CHECKING:

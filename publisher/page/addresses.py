@@ -36,6 +36,7 @@ QUERY_NAMES: Final = frozenset(
         "counted",
         "state",
         "target",
+        "row",
     }
 )
 """The names that a query may have."""

@@ -138,7 +138,7 @@ class Table(msgspec.Struct, frozen=True):
     rows: tuple[tuple[str, ...], ...]
     count: int
     hrefs: tuple[str, ...] = ()
-    """By row the address of its jobs; empty if it has none."""
+    """By row the address of its jobs, also of that of the total; empty if it has none."""
 
     @property
     def left_out(self) -> int:
@@ -154,7 +154,7 @@ def table(report: Report, hrefs: Sequence[str] = ()) -> Table:
     texts = text_rows(msgspec.structs.replace(report, rows=report.rows[:MOST_ROWS]))
     rows = tuple(tuple(safe(cell) or "\N{EN DASH}" for cell in row) for row in texts)
     footers = 1 if report.footer and rows else 0
-    return Table(heads, rows, len(report.rows) + footers, (*hrefs[:MOST_ROWS], *([""] * footers if hrefs else [])))
+    return Table(heads, rows, len(report.rows) + footers, tuple(hrefs))
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):

@@ -90,14 +90,15 @@ class JobPages:
         now = self._publisher.tools.clock()
         ends = self._context().ends()
         request = page_query.jobs_request(query, now, ends, person)
+        selection = page_query.selected_row(query)
         with self._busy:
-            found = found_jobs(self._context(), request, MOST_JOBS)
+            found = found_jobs(self._context(), request, MOST_JOBS, selection)
         with_places = person.may(STATUS)
         context: dict[str, Any] = {
             "fields": page_query.jobs_fields(query, now, person), "action": JOBS,
             "periods": page_query.periods(JOBS, query, now, ends),
             "interval": interval_text(request.start, request.stop),
-            "with_places": with_places, **around,
+            "with_places": with_places, "row": None, **around,
         }  # fmt: skip
         if found.total == 1 and query.get("job"):
             job = found.jobs[0]
@@ -107,6 +108,9 @@ class JobPages:
             "title": "Jobs", "total": found.total, "columns": _COLUMNS,
             "rows": [_row(job, self._enriched(job.run)) for job in found.jobs], "by_id": bool(query.get("job")),
         }  # fmt: skip
+        if selection is not None:
+            others = {name: value for name, value in query.items() if name != page_query.ROW}
+            context["row"] = {"words": safe(selection.says()), "rule": selection.rule, "href": with_query(JOBS, others)}
         return _html("jobs.html", context)
 
     def _one(self, known: KnownRun, *, with_places: bool) -> dict[str, Any]:

@@ -21,7 +21,9 @@ from publisher.page.auth import Person
 from publisher.page.html import Choice
 from publisher.report.report import keys_text
 from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
-from publisher.report.view_kind import PERIOD_LENGTHS, Compared, Interval, PeriodLength, Resource, ViewKind
+from publisher.report.row_jobs import RowSelection, row_selection
+from publisher.report.view_kind import ViewKind
+from publisher.report.view_option import PERIOD_LENGTHS, Compared, Interval, PeriodLength, Resource
 from publisher.text import duration_s, iso, moment_s
 
 DAY_S: Final = 86_400
@@ -38,6 +40,10 @@ _OF_JOBS: Final = ("job", "user", "group", "vo", "project", "account", "queue", 
 _MOST_LETTERS: Final = 1_000
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _RESOURCES: Final[tuple[str, ...]] = get_args(Resource)
+
+
+ROW: Final = "row"
+"""The selection of the jobs of a row of a report."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +110,11 @@ def jobs_request(
     return ReportRequest(start=start, stop=stop, filters=filters, interval=counted, running=person.owner is None)
 
 
+def selected_row(query: Mapping[str, str]) -> RowSelection | None:
+    """The row of a report whose jobs a query asks for; None for all. Raises `UsageError`."""
+    return row_selection(query[ROW]) if query.get(ROW) else None
+
+
 def jobs_fields(query: Mapping[str, str], now: int, person: Person) -> tuple[Field, ...]:
     """The fields of the form of the list of jobs, with the filters of the address."""
     others = tuple(key for key in KEYS if key not in _OF_JOBS and query.get(key))
@@ -120,6 +131,7 @@ def jobs_fields(query: Mapping[str, str], now: int, person: Person) -> tuple[Fie
         *found,
         *_interval_fields(query, now),
         _select("counted", "Jobs that", query.get("counted", "ended"), counted),
+        *([Field(name=ROW, label="", value=query[ROW], type="hidden")] if query.get(ROW) else []),
     )
 
 

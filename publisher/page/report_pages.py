@@ -95,11 +95,11 @@ class ReportPages:
 
     @staticmethod
     def _hrefs(kind: ViewKind, report: Report, asked: ReportRequest, person: Person) -> list[str]:
-        if not kind.of_runs or kind.required or kind.interval == "all" or report.nothing or not person.may(JOB.name):
+        if kind.row_jobs.none or report.nothing or not person.may(JOB.name):
             return []
         shown = msgspec.structs.replace(report, rows=report.rows[:MOST_ROWS])
         hidden = frozenset() if person.owner is None else frozenset({"user"})
-        return job_links(shown, asked, kind.counts or "ended", hidden)
+        return job_links(shown, asked, kind, hidden)
 
     def statement(self, form: str, query: Mapping[str, str], person: Person) -> Response:
         """The statement of a payer as a file; users get their own."""

@@ -17,7 +17,7 @@ import numpy as np
 from formats.calendar import Month, month_bounds
 from publisher.errors import UsageError
 from publisher.report.integers import Ints
-from publisher.report.view_kind import Compared, PeriodLength, PeriodName
+from publisher.report.view_option import Compared, PeriodLength, PeriodName
 
 _MOST = 100_000
 

@@ -11,7 +11,7 @@ from publisher.config.energy import millionths
 from publisher.config.reports import Node
 from publisher.report.calendar import ReportPeriod
 from publisher.report.report import UNKNOWN_NAME
-from publisher.report.view_kind import Resource
+from publisher.report.view_option import Resource
 
 KIB_A_GIB: Final = 1 << 20
 GPU_PARTS: Final = 720_720

@@ -11,28 +11,32 @@ from publisher.collect.enrich import Enrichers
 from publisher.job_ids import JobPattern, ids_of
 from publisher.messages.entries import Filters, facts_of
 from publisher.report.column_files import RUN_ID
-from publisher.report.matching import Matching, columns_of, group_keys
+from publisher.report.matching import Matching, columns_of
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
+from publisher.report.row_jobs import RowSelection, select_row
 from publisher.report.runs import ReportContext
 from publisher.status.jobs import FoundJobs, found, known
 from publisher.store import runs
 from publisher.store.stored_run import StoredRun
 
 
-def found_jobs(context: ReportContext, request: ReportRequest, most: int) -> FoundJobs:
+def found_jobs(
+    context: ReportContext, request: ReportRequest, most: int, selection: RowSelection | None = None
+) -> FoundJobs:  # fmt: skip
     """The runs of the job with the id that `request` names, at any time; else those that match it, the newest first.
 
     A pattern of `(unknown)` asks for runs without a value: it is the name of their group. At most `most` are given.
+    `selection`: only those of a row of a report.
     """
     name = request.filters.get("job")
     with context.store.read() as connection:
-        if name is not None and not JobPattern(name).has_wildcards:
+        if selection is None and name is not None and not JobPattern(name).has_wildcards:
             of_id = filter(selects(context, request), found(connection, name, context.config.local_id_prefixes))
             if shown := list(islice(of_id, most)):
                 total = len(shown) + sum(1 for _ in of_id)
                 return FoundJobs(total, [known(connection, run) for run in shown])
-        total, run_ids = _matching(context, request, most)
+        total, run_ids = _matching(context, request, most, selection)
         return FoundJobs(total, [known(connection, run) for run in runs.in_order(connection, run_ids)])
 
 
@@ -50,17 +54,20 @@ def selects(context: ReportContext, request: ReportRequest) -> Callable[[StoredR
     return selects
 
 
-def _matching(context: ReportContext, request: ReportRequest, most: int) -> tuple[int, list[int]]:
+def _matching(
+    context: ReportContext, request: ReportRequest, most: int, selection: RowSelection | None
+) -> tuple[int, list[int]]:
     """How many runs match, and the ids of those that ended last, the last first: at most `most`."""
     request.require_interval()
     lacking = [key for key, pattern in request.filters.items() if pattern == UNKNOWN_NAME and key != "job"]
     named = {key: pattern for key, pattern in request.filters.items() if key not in lacking}
-    asked = msgspec.structs.replace(request, filters=named)
-    until = context.now if request.running and request.interval == "overlapping" else None
-    with context.tables(asked, until, columns={*columns_of(request), RUN_ID}, start=request.start) as connection:
-        matching = Matching(connection, asked, "ended")
-        nameless = "".join(f" AND {label} = ''" for label in group_keys(request, lacking, '"end"'))
-        found = f"FROM matching WHERE true{nameless}"
-        ((total,),) = matching.rows(f"SELECT count(*) {found}")
-        newest = f'SELECT {RUN_ID} {found} ORDER BY "end" DESC NULLS LAST, {RUN_ID} DESC LIMIT {most}'
+    chosen = RowSelection() if selection is None else selection
+    asked = msgspec.structs.replace(request, filters=named, by=(*lacking, *chosen.keys))
+    until = context.now if request.running and request.interval in {"overlapping", "started"} else None
+    columns = {*columns_of(asked), *chosen.columns, RUN_ID}
+    with context.tables(asked, until, columns=columns, start=request.start) as connection:
+        matching = Matching(connection, asked, "ended", nameless=lacking)
+        found = "matching" if selection is None else select_row(matching, context, asked, chosen)
+        ((total,),) = matching.rows(f"SELECT count(*) FROM {found}")  # noqa: S608 - names of ours
+        newest = f'SELECT {RUN_ID} FROM {found} ORDER BY "end" DESC NULLS LAST, {RUN_ID} DESC LIMIT {most}'  # noqa: S608 - as above
         return total, [run_id for (run_id,) in matching.rows(newest)]

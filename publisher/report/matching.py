@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -31,7 +31,7 @@ from publisher.report.met import Met
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.tables import arrow_batches, tables_of_archive
-from publisher.report.view_kind import PERIODS, Interval, PeriodName
+from publisher.report.view_option import PERIODS, Interval, PeriodName
 
 OF_JOB: Final = ("local_id", "name", "global_id", "array_id", "task", "cluster", "dqs_job_name")
 """The columns of `JobIds`, in its order."""
@@ -62,7 +62,11 @@ def columns_of(request: ReportRequest, *own: str) -> frozenset[str]:
 class Matching:
     """The temporary views `inside` (the entries of the interval) and `matching` (those that match all patterns)."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, request: ReportRequest, interval: Interval) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, request: ReportRequest, interval: Interval,
+        nameless: Iterable[str] = (),
+    ) -> None:  # fmt: skip
+        """`nameless`: keys of which matching runs have no value."""
         for key in request.filters:
             if key not in KEYS:
                 raise UsageError(f"jobs cannot be selected by {key!r}; choose one of: {', '.join(KEYS)}")
@@ -73,6 +77,7 @@ class Matching:
         self._view("inside", f"SELECT * FROM entries WHERE {_inside(counted, request.start, request.stop)}")  # noqa: S608 - numbers
         asked = self._is_job(request.filters["job"]) if "job" in request.filters else ""
         conditions = [self._matches(key, text) for key, text in request.filters.items() if key != "job"]
+        conditions += [f"{label} = ''" for label in map(_word, nameless)]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         self._view("matching", f"SELECT * FROM inside{asked}{where}")  # noqa: S608 - names of ours
 

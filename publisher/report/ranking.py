@@ -18,7 +18,7 @@ from publisher.report.output import grouping_columns, heading
 from publisher.report.plot.style import instants_of
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, others
 from publisher.report.request import ReportRequest
-from publisher.report.view_kind import PERIODS
+from publisher.report.view_option import PERIODS
 from publisher.text import did_you_mean
 
 _TIMES: Final = frozenset({"start", "period", *PERIODS})

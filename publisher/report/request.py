@@ -11,7 +11,8 @@ import msgspec
 from formats.utilization.measure import Bins
 from formats.utilization.report import Measure
 from publisher.errors import UsageError
-from publisher.report.view_kind import PERIODS, VIEW_KINDS, Compared, Interval, PeriodLength, Resource, ViewKind
+from publisher.report.view_kind import VIEW_KINDS, ViewKind
+from publisher.report.view_option import PERIODS, Compared, Interval, PeriodLength, Resource
 from publisher.text import did_you_mean
 
 DEFAULT_BIN_S: Final = 3600

@@ -8,27 +8,16 @@ loads NumPy or DuckDB, so that the help of a command is quick and needs no extra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal
 
 import msgspec
 
-from formats.ending import ENDINGS
 from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
-from publisher.report.report import Column
+from publisher.report.report import EVERYONE, IDLE_NODES, UNKNOWN_NAME, Column
+from publisher.report.view_option import OPTIONS, PERIODS, Interval, PeriodLength, ViewOption
 from publisher.text import unknown_name
 
-Interval = Literal["overlapping", "started", "ended"]
-"""Which runs belong to an interval: those that overlap it, started in it, or ended in it."""
-PeriodName = Literal["day", "week", "month", "quarter", "year"]
-PERIODS: Final[tuple[PeriodName, ...]] = get_args(PeriodName)
-PeriodLength = Literal[PeriodName, "all"]
-"""`all`: one period, which is the interval."""
-PERIOD_LENGTHS: Final[tuple[PeriodLength, ...]] = get_args(PeriodLength)
-Compared = Literal["previous", "year"]
-"""With which interval another is compared: the one before, or the same of the year before."""
-Resource = Literal["cores", "memory", "vmem", "gpus"]
 Role = Literal["user", "manager", "admin"]
 Need = Literal["prices", "samples", "events", "allocations"]
 """What a site must have for a view: a price list, DQS' samples of the queues, a source with events, allocations."""
@@ -40,67 +29,36 @@ GROUPED_BY: Final = tuple(key for key in KEYS if key != "job")
 """The keys of groups. A run on several hosts counts under its first, one with several resources under all together."""
 BY_PERIOD: Final = (*GROUPED_BY, *PERIODS)
 
-
-class ViewOption(msgspec.Struct, frozen=True):
-    """An option of a command: its `name` without dashes, the type of its value, and its help."""
-
-    name: str
-    value: Any
-    text: str
-    metavar: str | None = None
-    argument: bool = False
-    """Whether it is given without its name."""
-
-
-def _pattern(name: str, text: str) -> ViewOption:
-    return ViewOption(name, str, f"{text}.", "PATTERN")
-
-
-_PATTERNS: Final = (
-    _pattern("user", "Only jobs of these users"),
-    _pattern("group", "Only jobs of these groups"),
-    _pattern("vo", "Only jobs of these VOs"),
-    _pattern("project", "Only jobs of these projects"),
-    _pattern("queue", "Only jobs in these queues"),
-    _pattern("host", "Only jobs on these hosts"),
-    _pattern("status", "Only jobs with this status, such as completed or failed"),
-    _pattern("job", "Only jobs with this id (of an array: all tasks) or name"),
-    _pattern("task", "Only these array tasks, such as 3 or 1-10:2"),
-    _pattern("account", "Only jobs on these accounts"),
-    _pattern("department", "Only jobs of these departments"),
-    _pattern("complex", "Only jobs that requested this resource (DQS, Grid Engine)"),
-    _pattern("pe", "Only jobs in these parallel environments"),
-    _pattern("slots", "Only jobs with this number of slots"),
-    _pattern("cluster", "Only jobs of these clusters"),
-    _pattern("reservation", "Only jobs in these advance reservations"),
-    _pattern("dn", "Only jobs of these distinguished names"),
-    _pattern("ending", f"Only jobs with this ending: {', '.join(ENDINGS)}"),
-)
-OPTIONS: Final[Mapping[str, ViewOption]] = {
-    option.name: option
-    for option in (
-        ViewOption("statement", str, "One SELECT statement.", "SQL", argument=True),
-        ViewOption("by", str, "Group by a key.", "KEY[,KEY]"),
-        ViewOption("bin", str, "Size of the bins. Default: 1h.", "DURATION"),
-        ViewOption("bins", int, "Number of bins, instead of their size.", "N"),
-        ViewOption("measure", Literal["queue", "cpu"], "What to show. Default: queue."),
-        ViewOption("counted", Interval, "Count jobs that overlap the interval, started in it, or ended in it."),
-        ViewOption("compare", Compared, "Compare with the period before, or with the same period a year before."),
-        ViewOption("period", PeriodLength, "Length of a period; all: the whole interval. Default: month."),
-        ViewOption("timezone", str, "Time zone in which days and months begin. Default: UTC.", "ZONE"),
-        ViewOption("resource", Resource, "Which resource. Default: cores."),
-        *_PATTERNS,
-        ViewOption("archive", Path, "Read jobs from an archive instead of the store.", "DIR"),
-        ViewOption("dask", str, "Read the archive with the Dask cluster of this scheduler.", "ADDRESS"),
-        ViewOption("stat-file", Path, "DQS' samples of the queues.", "FILE"),
-        ViewOption("sort", str, "Sort by this column: numbers largest first, +COLUMN smallest first.", "COLUMN"),
-        ViewOption("top", int, "Show only the N largest; one row or bar sums up the others.", "N"),
-    )
-}
-"""The options of views in the order of help; every view also takes an interval."""
 _FILTERS: Final = frozenset(KEYS)
 _RANKED: Final = frozenset({"sort", "top"})
 _OF_RUNS: Final = _FILTERS | _RANKED | {"counted", "archive"}
+
+
+RunRule = Literal["all", "ended", "lasting", "possible", "first", "last"]
+"""Which of the matching runs a view counts: those that ended; that took time; whose amounts are possible; of each job
+the first whose waiting time is known; the last with events."""
+
+
+class RowJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs a row of a view counts: those with the values of its keys, in its bin or period, and what follows."""
+
+    filters: Mapping[str, str] = {}
+    """Filters besides the keys (`KEYS`, or words of `publisher.report.row_jobs`), by the column that has the value."""
+    runs: RunRule = "all"
+    interval: Interval | None = None
+    """Which runs belong to the interval of a row; None: as in the view."""
+    times: tuple[str, str] | None = None
+    """The columns of the begin and end of its interval; None: that of its bin or period, or that of the report."""
+    by_node: Literal["", "any", "first"] = ""
+    """Whether a row is of nodes: jobs count that held the resource there; `first`: on the first host of theirs."""
+    unknown: str = ""
+    """The cell of a key for jobs without a value."""
+    everyone: str = ""
+    """The cell of a key for all jobs."""
+    nobody: str = ""
+    """The cell of a key for what no job has used."""
+    none: str = ""
+    """Why the rows do not lead to jobs; empty: they do."""
 
 
 class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +101,8 @@ class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it only has pictures of groups."""
     of_runs: bool = True
     """Whether it is computed from runs, so that what is held or purged is missing in it."""
+    row_jobs: RowJobs = RowJobs()
+    """The jobs behind a row of its table."""
     on_cluster: bool = False
     """Whether a Dask cluster computes it: sums of months can be added; other views need all runs of a job at once."""
     in_sql: bool = False
@@ -192,6 +152,7 @@ UTILIZATION: Final = ViewKind(
     options=_OF_RUNS | {"by", "bin", "bins", "measure", "dask"},
     keys=GROUPED_BY,
     roles=_EVERYBODY,
+    row_jobs=RowJobs(runs="lasting"),
     columns=(
         Column("start", "instant"), Column("inside_s", "count", "s"), Column("queue", "number", "queues"),
         Column("cpu_user", "number", "CPUs"), Column("cpu_system", "number", "CPUs"),
@@ -252,6 +213,7 @@ OCCUPATION: Final = ViewKind(
     most_keys=2,
     page_period="day",
     roles=_NO_USERS,
+    row_jobs=RowJobs(by_node="any"),
     columns=(
         Column("period", "text"), Column("start", "instant"), Column("nodes", "count"),
         Column("available", "number"), Column("in_use", "number"), Column("used_h", "number"),
@@ -271,6 +233,7 @@ WAITING: Final = ViewKind(
     most_keys=2,
     page_keys=("queue",),
     roles=_EVERYBODY,
+    row_jobs=RowJobs(runs="first"),
     columns=(
         Column("jobs", "count", adds="sum"), Column("mean_s", "number", "s"), Column("median_s", "count", "s"),
         Column("p90_s", "count", "s"), Column("p99_s", "count", "s"), Column("longest_s", "count", "s", adds="max"),
@@ -288,6 +251,10 @@ SCARCE: Final = ViewKind(
     counts="overlapping",
     options=_OF_RUNS,
     roles=_NO_USERS,
+    row_jobs=RowJobs(
+        filters={"cluster": "node_cluster", "type": "type", "resource": "resource"}, runs="first", interval="started",
+        by_node="first",
+    ),
     columns=(
         Column("cluster", "text"), Column("type", "text"), Column("resource", "text"), Column("nodes", "count"),
         Column("occupation", "ratio"), Column("jobs", "count"), Column("median_wait_s", "count", "s"),
@@ -305,6 +272,7 @@ CHARGES: Final = ViewKind(
     user_key="user",
     interval="month",
     roles=_EVERYBODY,
+    row_jobs=RowJobs(unknown=UNKNOWN_NAME, everyone=EVERYONE),
     needs="prices",
     pictures=("charges",),
     on_cluster=True,
@@ -317,6 +285,7 @@ PATHS: Final = ViewKind(
     counts="overlapping",
     options=_OF_RUNS,
     roles=_NO_MANAGERS,
+    row_jobs=RowJobs(filters={"cluster": "cluster", "job": "job"}, runs="last"),
     needs="events",
     columns=(
         Column("path", "text"), Column("jobs", "count", adds="sum"), Column("share", "ratio", adds="sum"),
@@ -332,6 +301,7 @@ LOAD: Final = ViewKind(
     options=_RANKED | {"by", "bin", "bins", "stat-file", "queue", "host", "complex", "archive"},
     keys=("host", "queue", "complex", "state"),
     roles=_NO_USERS,
+    row_jobs=RowJobs(none="its rows are samples of queues, which name no jobs"),
     needs="samples",
     columns=(
         Column("start", "instant"), Column("looks", "count"), Column("active", "number", "queues"),
@@ -349,6 +319,7 @@ JOB: Final = ViewKind(
     interval="optional",
     required=("job",),
     roles=_NO_MANAGERS,
+    row_jobs=RowJobs(filters={"record_id": "job"}),
     columns=(Column("record_id", "text"), Column("field", "text"), Column("value", "text")),
     in_sql=True,
 )
@@ -362,6 +333,7 @@ EFFICIENCY: Final = ViewKind(
     most_keys=2,
     page_keys=("user",),
     roles=_EVERYBODY,
+    row_jobs=RowJobs(runs="possible"),
     columns=(
         Column("jobs", "count", adds="sum"),
         Column("core_h", "number", "core h", adds="sum"),
@@ -389,6 +361,7 @@ ENERGY: Final = ViewKind(
     most_keys=2,
     page_keys=("project", "account", "vo", "user"),
     roles=_EVERYBODY,
+    row_jobs=RowJobs(nobody=IDLE_NODES),
     columns=(
         Column("jobs", "count", adds="sum"),
         Column("core_h", "number", "core h", adds="sum"),
@@ -417,6 +390,10 @@ ALLOCATIONS: Final = ViewKind(
     options=frozenset({"user", "archive"}),
     interval="all",
     roles=_EVERYBODY,
+    row_jobs=RowJobs(
+        filters={"allocation": "allocation", "holder": "holder"}, runs="ended", interval="overlapping",
+        times=("since", "until"),
+    ),
     needs="allocations",
     columns=(
         Column("allocation", "text"), Column("holder", "text"), Column("resource", "text"), Column("since", "instant"),
@@ -433,6 +410,7 @@ LATE: Final = ViewKind(
     question="Which months changed after the deadline?",
     options=frozenset(),
     roles=frozenset(),
+    row_jobs=RowJobs(none="its rows compare sums of months at two instants, and it is not on the page"),
     of_runs=False,
     columns=(
         Column("month", "text"), Column("target", "text"), Column("late", "count"), Column("changed", "count"),
@@ -448,6 +426,7 @@ SQL: Final = ViewKind(
     options=frozenset({"statement", "archive"}),
     interval="all",
     roles=frozenset(),
+    row_jobs=RowJobs(none="what a row is depends on the statement, and it is not on the page"),
     of_runs=False,
     in_sql=True,
 )

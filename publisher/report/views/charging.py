@@ -21,13 +21,13 @@ from publisher.report.integers import Ints, distinct, sum_by
 from publisher.report.inventory import Inventory
 from publisher.report.matching import Matching, RunBatch, columns_of, computed, summed
 from publisher.report.met import Met
+from publisher.report.placing import REQUIRED, Placing
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.statements.closed import PriceList
 from publisher.report.statements.items import FACTOR_KEYS, Used
-from publisher.report.view_kind import Resource
-from publisher.report.views.placing import REQUIRED, Placing
+from publisher.report.view_option import Resource
 
 _LOST: Final[Status] = "lost"
 

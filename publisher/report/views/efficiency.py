@@ -17,12 +17,14 @@ from typing import Any, Final
 import msgspec
 
 from publisher.report.archive import CPU_UNKNOWN, MEMORY_UNKNOWN
-from publisher.report.matching import SHOWN_ID, Matching, columns_of, computed, group_keys
+from publisher.report.matching import Matching, columns_of, computed, group_keys
 from publisher.report.met import Met
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
+from publisher.report.row_jobs import JOB_LABEL, POSSIBLE
 from publisher.report.runs import ReportContext
-from publisher.report.view_kind import EFFICIENCY, PERIODS
+from publisher.report.view_kind import EFFICIENCY
+from publisher.report.view_option import PERIODS
 
 _JOB: Final = "job"
 _MOST_JOBS: Final = 20
@@ -31,11 +33,8 @@ _COLUMNS: Final = (
     "incomplete", "cpu_ms", "wall_ms", "slots", "gpus", "memory_kib", "memory_asked_kib", "submit", "cluster",
     "local_id", "name", "global_id",
 )  # fmt: skip
-_JOB_LABEL: Final = f"coalesce({SHOWN_ID}, '')"
 _CPU_KNOWN: Final = f"(coalesce(incomplete, 0) & {CPU_UNKNOWN}) = 0"
 _WAITED: Final = 'submit <= "start" AND "stop" >= "start"'
-_POSSIBLE: Final = f"slots < {1 << 40} AND gpus < {1 << 40} AND abs(CAST(wall_ms AS HUGEINT)) < {1 << 52}"
-"""Runs of which sums have fewer than 127 bits: what nobody has, 10^12 cores or 100,000 years, is left out."""
 _MOST_KIB: Final = 1 << 50
 _MEMORY_KNOWN: Final = (
     f"(coalesce(incomplete, 0) & {MEMORY_UNKNOWN}) = 0 AND memory_kib BETWEEN 0 AND {_MOST_KIB} "
@@ -154,10 +153,10 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 def _made(matching: Matching, request: ReportRequest) -> _Efficiency:
     at = '"start"' if request.interval == "started" else 'coalesce("end", "stop")'
-    keys = [_JOB_LABEL if key == _JOB else group_keys(request, (key,), at)[0] for key in request.by]
+    keys = [JOB_LABEL if key == _JOB else group_keys(request, (key,), at)[0] for key in request.by]
     names = [f"key{place}" for place in range(len(keys))]
     labels = "".join(f", {key} AS {name}" for key, name in zip(keys, names, strict=True))
-    possible = f"(SELECT *{labels} FROM matching WHERE {_POSSIBLE})"  # noqa: S608 - names of ours
+    possible = f"(SELECT *{labels} FROM matching WHERE {POSSIBLE})"  # noqa: S608 - names of ours
     whole = f"SELECT {', '.join(_AMOUNTS)} FROM {possible}"  # noqa: S608 - as above
     everything = _use(matching.rows(whole)[0])
     runs, backward = matching.rows('SELECT count(*), count(*) FILTER ("stop" < "start") FROM matching')[0]

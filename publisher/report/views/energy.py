@@ -29,7 +29,8 @@ from publisher.report.met import Met
 from publisher.report.report import IDLE_NODES, UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.view_kind import ENERGY, PERIODS
+from publisher.report.view_kind import ENERGY
+from publisher.report.view_option import PERIODS
 from publisher.report.views.idle_energy import idle_energy
 from publisher.text import counted
 

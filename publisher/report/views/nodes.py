@@ -20,11 +20,11 @@ from publisher.report.integers import Ints
 from publisher.report.inventory import GPU_PARTS, Inventory, KnownNode
 from publisher.report.matching import Matching, RunBatch, columns_of, computed, summed
 from publisher.report.met import Met
+from publisher.report.placing import REQUIRED, CoreNumbers, Placed, Placing
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.view_kind import Resource
-from publisher.report.views.placing import REQUIRED, CoreNumbers, Placed, Placing
+from publisher.report.view_option import Resource
 from publisher.text import counted
 
 LACKS: dict[Resource, int] = {"memory": MEMORY_UNKNOWN, "vmem": VIRTUAL_UNKNOWN}

@@ -16,7 +16,8 @@ from publisher.report.inventory import PARTS_OF_UNIT, KnownNode
 from publisher.report.report import Cell, Column, Plot, Report, Series, in_percent, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
-from publisher.report.view_kind import OCCUPATION, Resource
+from publisher.report.view_kind import OCCUPATION
+from publisher.report.view_option import Resource
 from publisher.report.views import core_occupation
 from publisher.report.views.nodes import UNITS, NodeAllocations, names_of
 

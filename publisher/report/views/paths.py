@@ -8,7 +8,6 @@ Yang, Wu 2016, figures 2 and 6.)
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +17,7 @@ from publisher.report.matching import OF_JOB, Matching, columns_of, computed
 from publisher.report.met import Met
 from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
+from publisher.report.row_jobs import EVENT_KINDS, last_runs, path_of
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.view_kind import PATHS
 
@@ -26,13 +26,6 @@ MEANINGS: Final = {
     "C": "checkpointed", "T": "restarted from a checkpoint",
 }  # fmt: skip
 """The letters of TORQUE and PBS."""
-_ID: Final = "coalesce(nullif(local_id, ''), nullif(global_id, ''), nullif(name, ''), '')"
-_LAST_RUNS: Final = (
-    f"SELECT coalesce(cluster, '') AS of_cluster, {_ID} AS job, events FROM matching WHERE events IS NOT NULL "  # noqa: S608 - names of ours
-    "QUALIFY row_number() OVER (PARTITION BY of_cluster, job "
-    'ORDER BY "stop" DESC, json_array_length(events, \'$[1]\') DESC, "end" DESC, run DESC, events DESC) = 1'
-)
-"""Each job with the events of its last run."""
 
 
 class _Paths(msgspec.Struct):
@@ -42,11 +35,6 @@ class _Paths(msgspec.Struct):
     sql: str
     without_events: int
     met: Met
-
-
-def path_of(kinds: str) -> str:
-    """The path of a job with events of these kinds: `Q S+ E`."""
-    return " ".join(kind + ("+" if len(list(some)) > 1 else "") for kind, some in groupby(kinds.split(" ")))
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
@@ -84,9 +72,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 def _made(matching: Matching, *, of_jobs: bool) -> _Paths:
     matched, silent = matching.rows("SELECT count(*), count(*) FILTER (events IS NULL) FROM matching")[0]
-    kinds = "json_extract_string(events, '$[0]')"
-    counts = f"SELECT {kinds} AS kinds, count(*), min(job) FROM ({_LAST_RUNS}) GROUP BY kinds"  # noqa: S608 - names of ours
-    statement = _LAST_RUNS if of_jobs else counts
+    last = last_runs("matching", "events")
+    counts = f"SELECT {EVENT_KINDS} AS kinds, count(*), min(job) FROM ({last}) GROUP BY kinds"  # noqa: S608 - names of ours
+    statement = last if of_jobs else counts
     met = Met(runs=matched, matched=matched)
     return _Paths(matching.rows(statement), matching.text(statement), silent, met)
 

@@ -14,14 +14,16 @@ import numpy as np
 from publisher.report.calendar import unit_for
 from publisher.report.inventory import Inventory
 from publisher.report.matching import OF_JOB, Matching, RunBatch
+from publisher.report.placing import Placed
 from publisher.report.report import Cell, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest
+from publisher.report.row_jobs import JOB_NUMBER
 from publisher.report.runs import ReportContext
-from publisher.report.view_kind import SCARCE, Resource
+from publisher.report.view_kind import SCARCE
+from publisher.report.view_option import Resource
 from publisher.report.views.nodes import NodeAllocations, NodeUse
 from publisher.report.views.occupation import shares
-from publisher.report.views.placing import Placed
-from publisher.report.views.waiting import JOB_NUMBER, GroupWaits, waits_of
+from publisher.report.views.waiting import GroupWaits, waits_of
 from publisher.text import duration_text
 
 _COLUMNS: Final = frozenset({"submit", "eligible", "end", "run"})

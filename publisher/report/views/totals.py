@@ -22,7 +22,8 @@ from publisher.report.plot.style import interval_text, known_sum
 from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.view_kind import PERIODS, TOTALS
+from publisher.report.view_kind import TOTALS
+from publisher.report.view_option import PERIODS
 from publisher.text import iso
 
 _COLUMNS: Final = (

@@ -18,14 +18,12 @@ from publisher.report.matching import OF_JOB, Matching, columns_of, computed, gr
 from publisher.report.met import Met
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
+from publisher.report.row_jobs import JOB_NUMBER, first_runs, size_of, size_text
 from publisher.report.runs import ReportContext, running_note
-from publisher.report.view_kind import PERIODS, SIZE, WAITING
+from publisher.report.view_kind import SIZE, WAITING
+from publisher.report.view_option import PERIODS
 
-_SIZES: Final = (1, 2, 5, 17, 65, 257)
-"""The first number of slots of each class of sizes."""
 _COLUMNS: Final = ("submit", "eligible", "run", *OF_JOB)
-JOB_NUMBER: Final = "CAST(hash({}) >> 1 AS BIGINT)".format(", ".join(f'"{name}"' for name in OF_JOB))
-"""The SQL of a number for the ids of a job: two of a site are very unlikely to have the same."""
 _PERCENTILES: Final = (50, 90, 99)
 
 
@@ -75,10 +73,9 @@ def waits_of(
     """
     together = "".join(f"{key}, " for key in keys)
     eligible = 'CASE WHEN eligible <= "start" THEN CAST("start" AS HUGEINT) - eligible END'
-    order = f'"start", "end", run, {together}eligible'
     statement = (
         f'WITH jobs AS (SELECT {together}CAST("start" AS HUGEINT) - submit AS waited, {eligible} AS eligible_waited '  # noqa: S608 - names of ours
-        f"FROM {runs} QUALIFY row_number() OVER (PARTITION BY job, submit ORDER BY {order}) = 1), "
+        f"{first_runs(runs, together)}), "
         f"counts AS MATERIALIZED (SELECT {together}waited, count(*) AS jobs, count(eligible_waited) AS eligible_jobs, "
         f"sum(eligible_waited) AS eligible_s FROM jobs GROUP BY {together}waited) {_waits(keys, 'counts')}"
     )
@@ -118,7 +115,7 @@ def _waits(keys: Sequence[str], counts: str, labels: str | None = None) -> str:
 
 def _made(matching: Matching, request: ReportRequest) -> WaitingTimes:
     periods_and_words = iter(group_keys(request, [key for key in request.by if key != SIZE], '"start"'))
-    labels = [_size_of() if key == SIZE else next(periods_and_words) for key in request.by]
+    labels = [size_of() if key == SIZE else next(periods_and_words) for key in request.by]
     names = [f"key{place}" for place in range(len(labels))]
     selected = "".join(f"{label} AS {name}, " for label, name in zip(labels, names, strict=True))
     times = 'submit, "start", "end", run, eligible'
@@ -162,20 +159,8 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     )  # fmt: skip
 
 
-def _size_of() -> str:
-    """The SQL of the number of the class of sizes of a run."""
-    cases = " ".join(f"WHEN slots >= {first} THEN {place}" for place, first in reversed([*enumerate(_SIZES)]))
-    return f"CASE {cases} ELSE 0 END"
-
-
 def _words(word: str | int) -> str:
-    if isinstance(word, str):
-        return word
-    first = _SIZES[word]
-    if word + 1 == len(_SIZES):
-        return f"{first} or more slots"
-    last = _SIZES[word + 1] - 1
-    return f"{first} slot" if first == last else f"{first} to {last} slots"
+    return word if isinstance(word, str) else size_text(word)
 
 
 def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[Plot, ...]:

@@ -15,7 +15,7 @@ from publisher.errors import UsageError
 from publisher.report.calendar import edges, periods, zone_of
 from publisher.report.matching import group_keys
 from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
-from publisher.report.view_kind import PERIOD_LENGTHS, PERIODS, PeriodName
+from publisher.report.view_option import PERIOD_LENGTHS, PERIODS, PeriodName
 
 OSLO = ZoneInfo("Europe/Oslo")
 SATURDAY = 1_792_800_000

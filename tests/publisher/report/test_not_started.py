@@ -10,7 +10,7 @@ from publisher.api import Publisher
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.view_kind import Interval
+from publisher.report.view_option import Interval
 from publisher.report.views import make
 from tests.generators.arc_database import ArcWriter
 from tests.generators.arc_jobs import ArcJob, instant

@@ -7,7 +7,8 @@ from typing import Final
 import pytest
 
 from formats.utilization.measure import KEYS
-from publisher.report.view_kind import OPTIONS, VIEW_KINDS
+from publisher.report.view_kind import VIEW_KINDS
+from publisher.report.view_option import OPTIONS
 from tests.publisher.cli.program import BASE, Inside, Program
 
 GIVEN: Final = {

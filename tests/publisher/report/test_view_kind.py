@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from publisher.report.view_kind import BY_PERIOD, OPTIONS, VIEW_KINDS, ViewKind
+from publisher.report.view_kind import BY_PERIOD, VIEW_KINDS, ViewKind
+from publisher.report.view_option import OPTIONS
 
 SOURCES = Path(__file__).parents[3] / "publisher"
 NAMES = {"view", "kind"}

@@ -38,7 +38,7 @@ from publisher.report.plot.style import (
     wrapped,
 )
 from publisher.report.report import Plot, Series
-from publisher.report.view_kind import PeriodLength
+from publisher.report.view_option import PeriodLength
 from tests.conftest import ROOT
 
 START = 1_793_491_200

@@ -11,11 +11,11 @@ from publisher.api import Publisher
 from publisher.errors import UsageError
 from publisher.report.calendar import periods, zone_of
 from publisher.report.matching import computed
+from publisher.report.placing import REQUIRED
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from publisher.report.views.nodes import NodeUse
-from publisher.report.views.placing import REQUIRED
 from tests.publisher.report.torque_site import NOW, at, table, torque_site, view
 
 

@@ -15,7 +15,7 @@ from publisher.report.held_amounts import LARGEST_AMOUNT
 from publisher.report.integers import BOUND, Ints, distinct
 from publisher.report.inventory import GPU_PARTS, Inventory
 from publisher.report.matching import Matching, RunBatch
-from publisher.report.view_kind import Resource
+from publisher.report.view_option import Resource
 
 REQUIRED: dict[Resource, frozenset[str]] = {
     "cores": frozenset({"start", "stop", "placed", "cluster", "slots", "core_numbers"}),
