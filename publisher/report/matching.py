@@ -85,6 +85,10 @@ class Matching:
         """The SQL of a report: the views, and its statements."""
         return "".join(f"{statement};\n" for statement in (*self._made, *statements))
 
+    def note(self, *lines: str) -> None:
+        """Add statements, or lines that begin with `--`, to `text`."""
+        self._made += lines
+
     def define(self, name: str, query: str) -> None:
         """Make a temporary view, which is part of `text`."""
         self._view(name, query)
@@ -111,6 +115,7 @@ class Matching:
         `runs`: the relation, as of `grouped`.
         """
         statement = f"SELECT {', '.join(map(_quoted, sorted(columns)))} FROM {runs}"  # noqa: S608 - names of ours
+        self._made.append(statement)
         for rows in arrow_batches(self._connection, statement, {}, _ROWS):
             batch = RunBatch(rows)
             met.count(batch.numbers("start"), batch.numbers("stop"))
@@ -124,7 +129,8 @@ class Matching:
         words = f'SELECT DISTINCT "{column}" FROM matching'  # noqa: S608 - a name of ours
         labels = f'SELECT "{column}", {_word(key)} AS label FROM ({words})'  # noqa: S608 - as above
         number = "dense_rank() OVER (ORDER BY label) - 1 AS group_number"
-        self._connection.execute(f"CREATE TEMP TABLE groups AS SELECT *, {number} FROM ({labels})")  # noqa: S608 - as above
+        self._made.append(f"CREATE TEMP TABLE groups AS SELECT *, {number} FROM ({labels})")  # noqa: S608 - as above
+        self._connection.execute(self._made[-1])
         found = self.rows("SELECT DISTINCT label, group_number FROM groups ORDER BY group_number")
         same = f'matching."{column}" IS NOT DISTINCT FROM groups."{column}"'
         joined = f"(SELECT matching.*, group_number FROM matching JOIN groups ON {same})"  # noqa: S608 - as above
@@ -279,10 +285,16 @@ def computed(
     stop = request.stop if (request.interval or interval) == "ended" else None
     with context.tables(request, running_until, columns=columns, start=request.start, stop=stop) as connection:
         matching = Matching(connection, request, interval)
-        made = part(matching)
-        if not made.met.matched:
-            made.met = matching.met(partial(context.existing, request))
-        return made
+        return _with_met(matching, part, partial(context.existing, request))
+
+
+def _with_met(matching: Matching, part: Callable[[Matching], _Part], ended: Callable[[], str]) -> _Part:
+    """The result of `part`, with the SQL that read the runs and, if none matched, why."""
+    made = part(matching)
+    if not made.met.matched:
+        made.met = matching.met(ended)
+    made.met.sql = made.met.sql or matching.text()
+    return made
 
 
 def known_keys(context: ReportContext, request: ReportRequest, keys: Sequence[str]) -> frozenset[str]:
@@ -315,10 +327,7 @@ def _of_month(
     assert request.archive is not None  # clusters read archives
     with tables_of_archive(request.archive, columns=columns, start=request.start, only=month) as connection:
         matching = Matching(connection, request, interval)
-        made = part(matching)
-        if not made.met.matched:
-            made.met = matching.met(lambda: "")
-        return made
+        return _with_met(matching, part, lambda: "")
 
 
 def _quoted(name: str) -> str:

@@ -27,6 +27,8 @@ class Met:
     """Existing values of the keys with a pattern; may be incomplete if something matched."""
     lacking: dict[int, int] = field(default_factory=dict)
     """How many matching entries lack an amount, by the bits of `incomplete`, if that column was requested."""
+    sql: str = ""
+    """The SQL that read the runs."""
     ended: str = ""
     """From when to when the existing runs ended, if none is in the interval: the end of a sentence."""
 
@@ -47,6 +49,8 @@ class Met:
         self.matched += other.matched
         self.backward += other.backward
         self.ended = self.ended or other.ended
+        if other.sql not in self.sql:  # each month and resource that is added may have the same
+            self.sql += other.sql
         for bit, runs in other.lacking.items():
             self.lacking[bit] = self.lacking.get(bit, 0) + runs
         for key, words in other.there.items():

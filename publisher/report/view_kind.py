@@ -106,7 +106,9 @@ class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
     on_cluster: bool = False
     """Whether a Dask cluster computes it: sums of months can be added; other views need all runs of a job at once."""
     in_sql: bool = False
-    """Whether SQL computes it, which `--explain` prints."""
+    """Whether SQL computes it, or reads the runs from which it is computed: `--explain` prints it."""
+    after_sql: str = ""
+    """What the program computes from the rows of that SQL; empty: nothing."""
     statements: bool = False
     """Whether the page offers statements for its payers."""
 
@@ -152,6 +154,8 @@ UTILIZATION: Final = ViewKind(
     options=_OF_RUNS | {"by", "bin", "bins", "measure", "dask"},
     keys=GROUPED_BY,
     roles=_EVERYBODY,
+    in_sql=True,
+    after_sql="how long these runs ran in each bin, and their CPU time and slots there",
     row_jobs=RowJobs(runs="lasting"),
     columns=(
         Column("start", "instant"), Column("inside_s", "count", "s"), Column("queue", "number", "queues"),
@@ -213,6 +217,8 @@ OCCUPATION: Final = ViewKind(
     most_keys=2,
     page_period="day",
     roles=_NO_USERS,
+    in_sql=True,
+    after_sql="which part of each run was on which node, for how long, and the capacity of the nodes",
     row_jobs=RowJobs(by_node="any"),
     columns=(
         Column("period", "text"), Column("start", "instant"), Column("nodes", "count"),
@@ -251,6 +257,8 @@ SCARCE: Final = ViewKind(
     counts="overlapping",
     options=_OF_RUNS,
     roles=_NO_USERS,
+    in_sql=True,
+    after_sql="which part of each run was on which node, for how long, and the capacity of the nodes",
     row_jobs=RowJobs(
         filters={"cluster": "node_cluster", "type": "type", "resource": "resource"}, runs="first", interval="started",
         by_node="first",
@@ -272,6 +280,8 @@ CHARGES: Final = ViewKind(
     user_key="user",
     interval="month",
     roles=_EVERYBODY,
+    in_sql=True,
+    after_sql="the price and factors of each run, the sums, and the rounding of each item",
     row_jobs=RowJobs(unknown=UNKNOWN_NAME, everyone=EVERYONE),
     needs="prices",
     pictures=("charges",),
@@ -361,6 +371,7 @@ ENERGY: Final = ViewKind(
     most_keys=2,
     page_keys=("project", "account", "vo", "user"),
     roles=_EVERYBODY,
+    after_sql="the energy of idle nodes",
     row_jobs=RowJobs(nobody=IDLE_NODES),
     columns=(
         Column("jobs", "count", adds="sum"),
@@ -390,6 +401,8 @@ ALLOCATIONS: Final = ViewKind(
     options=frozenset({"user", "archive"}),
     interval="all",
     roles=_EVERYBODY,
+    in_sql=True,
+    after_sql="the pace, and the day on which an allocation runs dry",
     row_jobs=RowJobs(
         filters={"allocation": "allocation", "holder": "holder"}, runs="ended", interval="overlapping",
         times=("since", "until"),

@@ -139,6 +139,8 @@ class Statements(msgspec.Struct, frozen=True, kw_only=True):
     """The total of all payers since the beginning of the year; None: not computed."""
     year_note: str = ""
     """The note on earlier months of the year whose runs were purged."""
+    sql: str = ""
+    """The SQL that read the runs."""
 
     @property
     def total(self) -> Decimal:

@@ -34,8 +34,15 @@ def make(name: str, context: ReportContext, request: ReportRequest) -> Report:
     require_cluster(kind, request)
     view: ReportView = importlib.import_module(f"publisher.report.views.{kind.name}").view
     report = _with_unused_keys(ranked(view(context, request), request), kind, request)
+    report = _with_sql(report, kind)
     report = with_purged(_with_suspects(report, context), context, request)
     return _with_limits(report, context, request)
+
+
+def _with_sql(report: Report, kind: ViewKind) -> Report:
+    """The report whose SQL says what is computed after it."""
+    after = f"-- Computed from these rows, not in SQL: {kind.after_sql}.\n" if report.sql and kind.after_sql else ""
+    return msgspec.structs.replace(report, sql=report.sql + after)
 
 
 def _with_unused_keys(report: Report, kind: ViewKind, request: ReportRequest) -> Report:

@@ -76,6 +76,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         rows=tuple(_row(one, made.uses, now) for one in made.uses),
         plots=_plots(made.uses, now),
         notes=tuple(notes),
+        sql=made.sql,
         nothing=None if made.uses else "no allocation is one of these jobs",
         facts={
             "without_allocation": {"jobs": made.without_jobs, "core_ms": made.without_core_ms, "days": PACE_DAYS},
@@ -134,6 +135,7 @@ class _Computed:
             none = "".join(f" AND NOT EXISTS (SELECT 1 FROM {_joined(table, 'matching')})" for table in tables)  # noqa: S608 - names and numbers of ours
             query = f"SELECT count(*), coalesce(sum({_CORE_MS}), 0) FROM matching WHERE {recent}{none}"  # noqa: S608 - as above
             ((self.without_jobs, core_ms),) = matching.rows(query)
+            self.sql = matching.text(*(_sum_query(table) for table in tables), query)
         self.without_core_ms = int(core_ms)
         self.uses = [
             AllocationUse(allocations[number], *sums.get(number, (0, 0)), _pace_s(allocations[number], now))
@@ -195,14 +197,16 @@ def _with_runs(
 
 def _sums(matching: Matching, tables: Iterable[_Table]) -> dict[int, tuple[int, int]]:
     """By number of the allocation, what all runs held of it in its time, and in the time of its pace."""
-    used, lately = _part("since", "until"), _part("pace_since", "pace_until")
     return {
         number: (int(used_ms), int(lately_ms))
         for table in tables
-        for number, used_ms, lately_ms in matching.rows(
-            f"SELECT number, sum({used}), sum({lately}) FROM entries, {_joined(table, 'entries')} GROUP BY number"  # noqa: S608 - as above
-        )
+        for number, used_ms, lately_ms in matching.rows(_sum_query(table))
     }
+
+
+def _sum_query(table: _Table) -> str:
+    used, lately = _part("since", "until"), _part("pace_since", "pace_until")
+    return f"SELECT number, sum({used}), sum({lately}) FROM entries, {_joined(table, 'entries')} GROUP BY number"  # noqa: S608 - as above
 
 
 def _part(since: str, until: str) -> str:

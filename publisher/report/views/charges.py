@@ -133,6 +133,7 @@ def month_charges(
         settings=context.config.statements,
         purged=context.purged_note(request),
         zone=settings.timezone,
+        sql=charged.met.sql,
     )
 
 
@@ -215,6 +216,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         plots=_plots(made) if made.all else (),
         notes=notes_on(made),
         nothing=made.nothing,
+        sql=made.sql,
         facts={
             "month": made.month,
             "timezone": made.zone,

@@ -163,6 +163,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             *held.notes(by_cluster="cluster" in request.by), *_notes(cores, found, beyond), *running_note(request),
         ),
         nothing=nothing,
+        sql=held.sql,
         facts={"period": request.period, "timezone": request.timezone, "resource": "cores", "by": list(request.by)},
     )  # fmt: skip
 

@@ -279,6 +279,11 @@ class NodeAllocations:
             )
         return (*notes, *self._use.met.notes(LACKS.get(self.resource, 0)))
 
+    @property
+    def sql(self) -> str:
+        """The SQL that read the runs."""
+        return self._use.met.sql
+
     def _is_stray(self, one: OfNode) -> bool:
         return bool(one.node.is_named and one.capacity) and self.inventory.cluster_of(one.number) is None
 

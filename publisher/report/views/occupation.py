@@ -125,6 +125,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         plots=_plots(request, held, found) if rows else (),
         notes=(*held.notes(by_cluster="cluster" in request.by), *running_note(request)),
         nothing=nothing,
+        sql=held.sql,
         facts={"period": request.period, "timezone": request.timezone, "resource": resource, "by": list(request.by)},
     )  # fmt: skip
 

@@ -41,6 +41,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     rows: list[tuple[Cell, ...]] = []
     notes: dict[str, None] = {}
     nothing = None
+    statements: dict[str, None] = {}
     for resource in _RESOURCES:
         waited_by: dict[tuple[str, ...], GroupWaits] = {}
 
@@ -62,6 +63,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             scarce = occupation >= HIGH and (waited[2] or 0) >= LONG_S
             rows.append((*label, resource, nodes, occupation, *waited, "scarce" if scarce else ""))
         notes.update(dict.fromkeys(held.notes(by_cluster=True)))
+        statements[held.sql] = None
         nothing = held.nothing(rows=bool(rows))
     if nothing:
         rows.clear()
@@ -82,6 +84,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             *notes,
         ),
         nothing=nothing,
+        sql="".join(statements),
     )
 
 
@@ -92,6 +95,7 @@ class _Classes:
     """
 
     def __init__(self, matching: Matching, request: ReportRequest, inventory: Inventory) -> None:
+        self._matching = matching
         self._inventory = inventory
         self._start, self._stop = request.start, request.stop
         self._started = matching.collected("started", {"node": "UINTEGER", **dict.fromkeys(_WAITED, "BIGINT")})
@@ -115,8 +119,9 @@ class _Classes:
         self._classes.add(np.arange(len(classes)), np.array(classes, np.int64))
         runs = f"(SELECT * FROM {self._started.name} JOIN {self._classes.name} USING (node) WHERE submit <= start)"  # noqa: S608 - names of ours
         labels = list(numbers)
-        found = waits_of(self._started.query, runs, ["class"], of_all=False).by_group
-        return {labels[int(number)]: some for (number,), some in found.items()}
+        found = waits_of(self._started.query, runs, ["class"], of_all=False)
+        self._matching.note("-- started: the runs that began in the interval, by their first host", found.sql)
+        return {labels[int(number)]: some for (number,), some in found.by_group.items()}
 
 
 def _pressure(row: tuple[Cell, ...]) -> float:

@@ -38,6 +38,7 @@ class Utilization(msgspec.Struct, frozen=True):
     zero_length: int
     nothing: str | None
     notes: tuple[str, ...] = ()
+    sql: str = ""
 
 
 def utilization(context: ReportContext, request: ReportRequest) -> Utilization:
@@ -58,7 +59,7 @@ def _utilization(context: ReportContext, request: ReportRequest, found: Tallied)
         measure=request.measure,
         bins=measured(bins, iter(tally.sums())),
     )
-    return Utilization(report, tally.jobs, tally.zero_length, met.nothing(), met.notes(_lacks(request)))
+    return Utilization(report, tally.jobs, tally.zero_length, met.nothing(), met.notes(_lacks(request)), met.sql)
 
 
 class Tallied:
@@ -136,6 +137,7 @@ def _whole(context: ReportContext, made: Utilization) -> Report:
         plots=tuple(_plot_of_all(measure, report) for measure in measures),
         notes=made.notes,
         nothing=made.nothing,
+        sql=made.sql,
         rows_named="bins",
         facts={
             "bin_s": report.bin_s,
@@ -179,6 +181,7 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
             *found.met.notes(_lacks(request)),
         ),
         nothing=found.met.nothing(),
+        sql=found.met.sql,
         rows_named="bins",
         facts={
             "bin_s": bins.size_s,
