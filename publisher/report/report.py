@@ -38,8 +38,8 @@ def is_others(label: str) -> bool:
 
 
 Cell = str | int | float | Decimal | None
-Kind = Literal["text", "instant", "count", "number", "ratio", "money"]
-"""`count` is a whole number, `ratio` a fraction of 1, `money` a decimal of the column's currency."""
+Kind = Literal["text", "instant", "count", "number", "ratio", "money", "decimal"]
+"""`count` is a whole number, `ratio` a fraction of 1, `decimal` exact, as `money` of the column's currency is."""
 
 
 class Column(msgspec.Struct, frozen=True):

@@ -30,8 +30,9 @@ from publisher.report.placing import REQUIRED, CoreNumbers, Placed, Placing
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.view_kind import SIZE, RunRule
+from publisher.report.view_kind import SIZE
 from publisher.report.view_option import PERIODS, Resource
+from publisher.report.view_parts import RunRule
 
 POSSIBLE: Final = f"slots < {1 << 40} AND gpus < {1 << 40} AND abs(CAST(wall_ms AS HUGEINT)) < {1 << 52}"
 """Runs of which sums have fewer than 127 bits: what nobody has, 10^12 cores or 100,000 years, is left out."""

@@ -14,8 +14,9 @@ import msgspec
 
 from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
-from publisher.report.report import EVERYONE, IDLE_NODES, UNKNOWN_NAME, Column
+from publisher.report.report import EVERYONE, IDLE_NODES, UNKNOWN_NAME, Column, Kind
 from publisher.report.view_option import OPTIONS, PERIODS, Interval, PeriodLength, ViewOption
+from publisher.report.view_parts import Picture, RowJobs
 from publisher.text import unknown_name
 
 Role = Literal["user", "manager", "admin"]
@@ -32,33 +33,6 @@ BY_PERIOD: Final = (*GROUPED_BY, *PERIODS)
 _FILTERS: Final = frozenset(KEYS)
 _RANKED: Final = frozenset({"sort", "top"})
 _OF_RUNS: Final = _FILTERS | _RANKED | {"counted", "archive"}
-
-
-RunRule = Literal["all", "ended", "lasting", "possible", "first", "last"]
-"""Which of the matching runs a view counts: those that ended; that took time; whose amounts are possible; of each job
-the first whose waiting time is known; the last with events."""
-
-
-class RowJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs a row of a view counts: those with the values of its keys, in its bin or period, and what follows."""
-
-    filters: Mapping[str, str] = {}
-    """Filters besides the keys (`KEYS`, or words of `publisher.report.row_jobs`), by the column that has the value."""
-    runs: RunRule = "all"
-    interval: Interval | None = None
-    """Which runs belong to the interval of a row; None: as in the view."""
-    times: tuple[str, str] | None = None
-    """The columns of the begin and end of its interval; None: that of its bin or period, or that of the report."""
-    by_node: Literal["", "any", "first"] = ""
-    """Whether a row is of nodes: jobs count that held the resource there; `first`: on the first host of theirs."""
-    unknown: str = ""
-    """The cell of a key for jobs without a value."""
-    everyone: str = ""
-    """The cell of a key for all jobs."""
-    nobody: str = ""
-    """The cell of a key for what no job has used."""
-    none: str = ""
-    """Why the rows do not lead to jobs; empty: they do."""
 
 
 class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,9 +68,13 @@ class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
     """Who may see it on the page; empty: nobody, it is a command only."""
     needs: Need | None = None
     columns: tuple[Column, ...] = ()
-    """Its columns besides those of its keys, as far as they do not depend on the options."""
-    pictures: tuple[str, ...] = ()
-    """What its pictures show."""
+    """Its columns besides those of its keys; a unit in braces, such as `{currency}`, is known when it is made."""
+    more_columns: tuple[Column, ...] = ()
+    """Those that it has with some options only."""
+    rows_named: str = "rows"
+    """The key of its rows in JSON."""
+    pictures: Mapping[str, Picture] = {}
+    """Its pictures by name."""
     pictured_by_key: bool = False
     """Whether it only has pictures of groups."""
     of_runs: bool = True
@@ -137,11 +115,23 @@ class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
         """The keys by which its runs are selected; those that are required first."""
         return (*self.required, *(key for key in KEYS if key in self.options and key not in self.required))
 
+    def made_columns(self, *names: str, **units: str) -> tuple[Column, ...]:
+        """Its columns of these names (none: `columns`), with the `units` that were not known."""
+        known = {column.name: column for column in (*self.columns, *self.more_columns)}
+        chosen = [known[name] for name in names] if names else self.columns
+        return tuple(msgspec.structs.replace(column, unit=column.unit.format(**units)) for column in chosen)
+
     def keys_for(self, role: Role) -> tuple[str, ...]:
         """The keys by which the page groups for a role: rows by job are single jobs, as those of the view `job`."""
         return tuple(key for key in self.keys if key != _JOB_KEY or role in JOB.roles)
 
 
+_OCCUPATION: Final = "occupation (%)"
+_WAITED: Final = "waiting time ({unit})"
+_COMPARED: Final[tuple[tuple[str, Kind, str], ...]] = (
+    ("jobs", "count", ""), ("core_h", "number", "core h"), ("gpu_h", "number", "GPU h")
+)  # fmt: skip
+"""Columns that have those of another interval beside them, with their kinds and units."""
 _EVERYBODY: Final[frozenset[Role]] = frozenset({"user", "manager", "admin"})
 _NO_USERS: Final[frozenset[Role]] = frozenset({"manager", "admin"})
 _NO_MANAGERS: Final[frozenset[Role]] = frozenset({"user", "admin"})
@@ -158,13 +148,18 @@ UTILIZATION: Final = ViewKind(
     after_sql="how long these runs ran in each bin, and their CPU time and slots there",
     row_jobs=RowJobs(runs="lasting"),
     columns=(
-        Column("start", "instant"), Column("inside_s", "count", "s"), Column("queue", "number", "queues"),
-        Column("cpu_user", "number", "CPUs"), Column("cpu_system", "number", "CPUs"),
-        Column("slots", "number", "slots"), Column("queue_mean", "number", "queues"),
-        Column("cpu_user_mean", "number", "CPUs"), Column("cpu_system_mean", "number", "CPUs"),
-        Column("slots_mean", "number", "slots"), Column("jobs", "count"),
+        Column("start", "instant"), Column("inside_s", "count", "s", adds="max"),
+        *(
+            Column(f"{name}{mean}", "number", unit, adds="sum")
+            for mean in ("", "_mean")
+            for name, unit in (("queue", "jobs"), ("cpu_user", "CPUs"), ("cpu_system", "CPUs"), ("slots", "slots"))
+        ),
+        Column("jobs", "count", adds="sum"),
     ),
-    pictures=("queues in use", "CPUs in use"),
+    rows_named="bins",
+    pictures={
+        "queue": Picture("Running jobs", "running jobs"), "cpu": Picture("CPU utilization", "CPUs in use"),
+    },
     on_cluster=True,
 )  # fmt: skip
 TOTALS: Final = ViewKind(
@@ -202,7 +197,13 @@ TOTALS: Final = ViewKind(
         Column("io_unknown_jobs", "count", adds="sum"),
         Column("io_wait_unknown_jobs", "count", adds="sum"),
     ),
-    pictures=("core hours", "staged volumes"),
+    more_columns=tuple(
+        Column(f"{name}_{when}", kind, unit, adds="sum")
+        for name, kind, unit in _COMPARED
+        for when in ("before", "change")
+    ),
+    rows_named="totals",
+    pictures={"core_h": Picture("Core hours", "core h"), "staged": Picture("Staged volumes", "GiB")},
     pictured_by_key=True,
     in_sql=True,
     on_cluster=True,
@@ -221,11 +222,17 @@ OCCUPATION: Final = ViewKind(
     after_sql="which part of each run was on which node, for how long, and the capacity of the nodes",
     row_jobs=RowJobs(by_node="any"),
     columns=(
-        Column("period", "text"), Column("start", "instant"), Column("nodes", "count"),
-        Column("available", "number"), Column("in_use", "number"), Column("used_h", "number"),
-        Column("occupation", "ratio"), Column("share_of_all", "ratio"),
+        Column("period", "text"), Column("start", "instant"), Column("nodes", "count", adds="sum"),
+        Column("available", "number", "{units}", adds="sum"), Column("in_use", "number", "{units}", adds="sum"),
+        Column("used_h", "number", "{unit} h", adds="sum"), Column("occupation", "ratio"),
+        Column("share_of_all", "ratio"),
     ),
-    pictures=("occupation",),
+    more_columns=(Column("inferred_h", "number", "{unit} h", adds="sum"),),
+    pictures={
+        "cores": Picture("Occupation of cores", _OCCUPATION), "memory": Picture("Occupation of memory", _OCCUPATION),
+        "vmem": Picture("Occupation of virtual memory", _OCCUPATION),
+        "gpus": Picture("Occupation of GPUs", _OCCUPATION), "core": Picture("Occupation of each core", _OCCUPATION),
+    },
     on_cluster=True,
 )  # fmt: skip
 WAITING: Final = ViewKind(
@@ -245,7 +252,7 @@ WAITING: Final = ViewKind(
         Column("p90_s", "count", "s"), Column("p99_s", "count", "s"), Column("longest_s", "count", "s", adds="max"),
         Column("eligible_mean_s", "number", "s"),
     ),
-    pictures=("median and p90 of the waiting time",),
+    pictures={"waits": Picture("Waiting time", _WAITED)},
     pictured_by_key=True,
     in_sql=True,
 )  # fmt: skip
@@ -268,7 +275,10 @@ SCARCE: Final = ViewKind(
         Column("occupation", "ratio"), Column("jobs", "count"), Column("median_wait_s", "count", "s"),
         Column("p90_wait_s", "count", "s"), Column("scarce", "text"),
     ),
-    pictures=("occupation of resources", "waiting time for resources"),
+    pictures={
+        "occupation": Picture("Occupation of resources", _OCCUPATION),
+        "waits": Picture("Waiting time for resources (p90)", _WAITED),
+    },
 )  # fmt: skip
 CHARGES: Final = ViewKind(
     name="charges",
@@ -284,7 +294,17 @@ CHARGES: Final = ViewKind(
     after_sql="the price and factors of each run, the sums, and the rounding of each item",
     row_jobs=RowJobs(unknown=UNKNOWN_NAME, everyone=EVERYONE),
     needs="prices",
-    pictures=("charges",),
+    columns=(
+        Column("item", "text"),
+        Column("applies_to", "text"),
+        Column("quantity", "number", decimals=3),
+        Column("unit", "text"),
+        Column("price", "money", "{currency}"),
+        Column("group_factor", "decimal"),
+        Column("job_factor", "decimal"),
+        Column("amount", "money", "{currency}", adds="sum"),
+    ),
+    pictures={"charges": Picture("Charges", "{currency}")},
     on_cluster=True,
     statements=True,
 )
@@ -301,7 +321,11 @@ PATHS: Final = ViewKind(
         Column("path", "text"), Column("jobs", "count", adds="sum"), Column("share", "ratio", adds="sum"),
         Column("example", "text"),
     ),
-    pictures=("jobs by path",),
+    more_columns=(
+        Column("cluster", "text"), Column("job", "text"), Column("at", "instant"), Column("event", "text"),
+        Column("meaning", "text"),
+    ),
+    pictures={"paths": Picture("Jobs by path", "jobs")},
     in_sql=True,
 )  # fmt: skip
 LOAD: Final = ViewKind(
@@ -318,7 +342,11 @@ LOAD: Final = ViewKind(
         Column("queues", "number", "queues"), Column("share", "ratio"), Column("hosts", "number"),
         Column("load", "number"),
     ),
-    pictures=("active queues and all queues", "load"),
+    more_columns=(Column("queue_utilization", "number", "queues"),),
+    pictures={
+        "active": Picture("Active queues", "queues"), "queues": Picture("Queues", "queues"),
+        "load": Picture("Load", "load average"),
+    },
     of_runs=False,
 )  # fmt: skip
 JOB: Final = ViewKind(
@@ -331,6 +359,7 @@ JOB: Final = ViewKind(
     roles=_NO_MANAGERS,
     row_jobs=RowJobs(filters={"record_id": "job"}),
     columns=(Column("record_id", "text"), Column("field", "text"), Column("value", "text")),
+    rows_named="facts",
     in_sql=True,
 )
 EFFICIENCY: Final = ViewKind(
@@ -357,7 +386,7 @@ EFFICIENCY: Final = ViewKind(
         Column("waiting_over_running", "ratio"),
         Column("waiting_known", "ratio"),
     ),
-    pictures=("core hours not used",),
+    pictures={"hours": Picture("Core hours used and not used,", "core h")},
     pictured_by_key=True,
     in_sql=True,
 )
@@ -390,7 +419,7 @@ ENERGY: Final = ViewKind(
         Column("measured_mj", "count", "mJ", adds="sum"),
         Column("modelled_mj", "count", "mJ", adds="sum"),
     ),
-    pictures=("energy, measured and modelled",),
+    pictures={"energy": Picture("Energy", "kWh")},
     pictured_by_key=True,
     in_sql=True,
 )
@@ -414,7 +443,7 @@ ALLOCATIONS: Final = ViewKind(
         Column("left_h", "number", "h"), Column("used", "ratio"), Column("elapsed", "ratio"),
         Column("pace_h_per_day", "number", "h"), Column("dry", "text"), Column("renewed_by", "text"),
     ),
-    pictures=("amount and time used",),
+    pictures={"used": Picture("Used of each allocation, and of its time", "%")},
 )  # fmt: skip
 LATE: Final = ViewKind(
     name="late",

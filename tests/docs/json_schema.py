@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from publisher.report.report import Column
+from publisher.report.view_kind import VIEW_KINDS, ViewKind
+
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 BY_NAME: Final = frozenset({
     "sources", "targets", "months", "facts", "not_selected", "times_in_future", "reconciled", "to_hold",
@@ -82,6 +85,34 @@ def schema_of(title: str, samples: Iterable[dict[str, Any]], *, columns_differ: 
     if columns_differ:
         whole["properties"] = {name: _with_any_columns(found) for name, found in whole["properties"].items()}
     return {"$schema": DRAFT, "title": title, **whole}
+
+
+def report_schema(title: str, samples: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The schema of the reports: what all of them may have, and by view the columns of its rows, of its descriptor."""
+    whole = schema_of(title, samples, columns_differ=True)
+    whole["allOf"] = [
+        {"if": {"properties": {"view": {"const": name}}}, "then": {"$ref": f"#/$defs/{name}"}} for name in VIEW_KINDS
+    ]
+    return {**whole, "$defs": {name: view_schema(kind) for name, kind in VIEW_KINDS.items()}}
+
+
+def view_schema(kind: ViewKind) -> dict[str, Any]:
+    """The schema of the rows of a view. The columns of a statement are not known."""
+    columns = {column.name: _cell_schema(column) for column in (*kind.columns, *kind.more_columns)}
+    keys = {f"of_{key}" if key in columns else key: {"type": "string"} for key in kind.keys}
+    row = {"type": "object", "properties": keys | columns} if columns else {"type": "object"}
+    others = {} if columns else {"additionalProperties": {"type": list(CELLS)}}
+    rows = {"type": "array", "items": row | others}
+    return {"description": kind.summary, "type": "object", "properties": {kind.rows_named: rows}}
+
+
+def _cell_schema(column: Column) -> dict[str, Any]:
+    type_name = _TYPES.get(column.kind, "number")
+    about = {"ratio": "fraction of 1", "instant": "ISO 8601, UTC"}.get(column.kind, column.unit)
+    return {**({"description": about} if about else {}), "type": [type_name, "null"]}
+
+
+_TYPES: Final = {"text": "string", "instant": "string", "money": "string", "decimal": "string", "count": "integer"}
 
 
 def _with_any_columns(found: dict[str, Any]) -> dict[str, Any]:

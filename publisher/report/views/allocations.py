@@ -105,10 +105,11 @@ def _plots(among: Sequence[AllocationUse], now: int) -> tuple[Plot, ...]:
         for use in present
     )
     used = tuple(100 * use.used_h / use.amount_h for use in present)
+    picture = ALLOCATIONS.pictures["used"]
     elapsed = tuple(100 * use.allocation.elapsed(now) for use in present)
     return (
         Plot(
-            title="Used of each allocation, and of its time", style="bar", x=names, unit="%", top=100,
+            title=picture.title, style="bar", x=names, unit=picture.axis, top=100,
             series=(Series("amount", used), Series("time", elapsed)),
         ),
     )  # fmt: skip

@@ -26,7 +26,7 @@ from publisher.report.calendar import month_in, zone_of
 from publisher.report.held_amounts import rounded
 from publisher.report.inventory import INFERRED
 from publisher.report.ranking import order_of
-from publisher.report.report import EVERYONE, UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text, others
+from publisher.report.report import EVERYONE, UNKNOWN_NAME, Cell, Column, Plot, Report, Series, others
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.statements.closed import PriceList, closed_price_list, closed_statements
@@ -202,12 +202,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         start=made.start,
         stop=made.stop,
         timezone=made.zone,
-        columns=(
-            Column(made.by, "text"), Column("item", "text"), Column("applies_to", "text"),
-            Column("quantity", "number", decimals=3), Column("unit", "text"),
-            Column("price", "money", made.currency), Column("group_factor", "number"), Column("job_factor", "number"),
-            Column("amount", "money", made.currency, adds="sum"),
-        ),
+        columns=(Column(made.by, "text"), *CHARGES.made_columns(currency=made.currency)),
         rows=(
             *(row for statement in made.all for row in _rows(statement)),
             *([_total_row(EVERYONE, made.total)] if len(made.all) > 1 else []),
@@ -276,13 +271,13 @@ def _largest(report: Report, request: ReportRequest, made: Statements) -> Report
 def _plots(made: Statements) -> tuple[Plot, ...]:
     series = (Series("charges", tuple(float(one.total) for one in made.all)),)
     names = tuple(one.payer for one in made.all)
-    title = f"Charges by {keys_text((made.by,))}"
+    picture = CHARGES.pictures["charges"]
     return (
         Plot(
-            title=title,
+            title=picture.titled((made.by,)),
             style="bar",
             x=names,
-            unit=made.currency,
+            unit=picture.axis.format(currency=made.currency),
             decimals=made.decimals,
             names_add_up=True,
             series=series,

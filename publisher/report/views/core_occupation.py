@@ -24,11 +24,12 @@ from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Se
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.view_kind import OCCUPATION
-from publisher.report.views.nodes import Allocations, NodeAllocations, names_of
+from publisher.report.views.nodes import UNITS, Allocations, NodeAllocations, names_of
 
 MOST_CELLS: Final = 250_000
 """The limit of cores times periods, for a report that can be read."""
 _MOST_SHOWN: Final = 10
+_COLUMNS: Final = ("period", "start", "available", "in_use", "used_h", "inferred_h", "occupation")
 _UNKNOWN_CORE: Final = -1
 """The core of a node whose number of cores is unknown."""
 
@@ -142,19 +143,15 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     ]  # fmt: skip
     if nothing := held.nothing(rows=bool(rows)):
         rows = []
+    columns = OCCUPATION.made_columns(*_COLUMNS, **UNITS["cores"])
     others = [key for key in request.by if key != "core"]
     return Report(
         view=OCCUPATION.name,
-        title="Occupation of each core" + (f" by {others[0]}" if others else ""),
+        title=OCCUPATION.pictures["core"].titled(others),
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
-        columns=(
-            Column("period", "text"), Column("start", "instant"), *(Column(key, "text") for key in request.by),
-            Column("available", "number", "cores", adds="sum"), Column("in_use", "number", "cores", adds="sum"),
-            Column("used_h", "number", "core h", adds="sum"), Column("inferred_h", "number", "core h", adds="sum"),
-            Column("occupation", "ratio"),
-        ),
+        columns=(*columns[:2], *(Column(key, "text") for key in request.by), *columns[2:]),
         sorted_by="used_h",
         shown=("period", *request.by, "used_h", "inferred_h", "occupation"),
         rows=tuple(rows),
@@ -237,10 +234,11 @@ def _some(names: list[str]) -> str:
 
 
 def _plot(periods: list[ReportPeriod], found: list[_Labelled]) -> Plot:
+    picture = OCCUPATION.pictures["core"]
     return Plot(
-        title="Occupation of each core",
+        title=picture.title,
         style="heat",
-        unit="occupation (%)",
+        unit=picture.axis,
         by="core",
         top=100.0,
         **period_axis(periods),

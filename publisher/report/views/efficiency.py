@@ -192,9 +192,10 @@ def _plots(request: ReportRequest, made: _Efficiency) -> tuple[Plot, ...]:
         cpu_ms, held_ms = use.cpu_ms or 0, use.cpu_held_ms
         used.append(None if held_ms is None else cpu_ms / _MS_IN_HOUR)
         unused.append(None if held_ms is None else max(held_ms - cpu_ms, 0) / _MS_IN_HOUR)
+    picture = EFFICIENCY.pictures["hours"]
     return (
         Plot(
-            title=f"Core hours used and not used, by {keys_text(request.by)}", style="bar", unit="core h",
+            title=picture.titled(request.by), style="bar", unit=picture.axis,
             x=tuple(label[0] or UNKNOWN_NAME for label, _ in made.groups), stacked=True, names_add_up=True,
             series=(Series("CPU time", tuple(used)), Series("not used", tuple(unused))),
         ),

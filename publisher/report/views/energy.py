@@ -188,6 +188,7 @@ def _plots(request: ReportRequest, made: _GroupedEnergy, idle: IdleEnergy | None
         if idle is not None:
             names, bars = [*names, IDLE_NODES], {**bars, IDLE_NODES: EnergyUse().plus(idle)}
         place = {"x": tuple(name or UNKNOWN_NAME for name in names)}
+    picture = ENERGY.pictures["energy"]
     uses = [bars.get(name, EnergyUse()) for name in names]
 
     def kwh(use: EnergyUse, energy_mj: int) -> float | None:
@@ -195,7 +196,7 @@ def _plots(request: ReportRequest, made: _GroupedEnergy, idle: IdleEnergy | None
 
     return (
         Plot(
-            title=f"Energy by {keys_text(request.by)}", style="bar", unit="kWh", stacked=True, names_add_up=True,
+            title=picture.titled(request.by), style="bar", unit=picture.axis, stacked=True, names_add_up=True,
             series=(
                 Series("measured", tuple(kwh(use, use.measured_mj) for use in uses)),
                 Series("modelled", tuple(kwh(use, use.modelled_mj) for use in uses)),

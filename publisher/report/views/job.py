@@ -86,7 +86,7 @@ def _report(
         rows=tuple(rows),
         notes=(*more, *notes),
         nothing=None if rows else _nothing(request),
-        rows_named="facts",
+        rows_named=JOB.rows_named,
         sql=sql,
         facts={"runs": runs_found},
     )

@@ -33,16 +33,7 @@ from publisher.text import iso
 _KEYS: Final = ("queue", "host", "complex")
 _SEVERAL: Final = frozenset({"complex", "state"})
 """Keys with several values for one queue."""
-_MEASURES: Final = (
-    Column("looks", "count"),
-    Column("active", "number", "queues"),
-    Column("queues", "number", "queues"),
-    Column("share", "ratio"),
-    Column("hosts", "number"),
-    Column("load", "number"),
-)
-_START: Final = Column("start", "instant")
-_UTILIZATION: Final = Column("queue_utilization", "number", "queues")
+_START, *_MEASURES = LOAD.columns
 
 
 class _LoadSample(msgspec.Struct):
@@ -217,7 +208,7 @@ def _of_all(bins: Bins, found: list[_LoadBin], busy: list[float]) -> _LoadTables
         samples = found[place]
         measures = samples.seen[""].measures(samples.number) if samples.number else (0, *[None] * (len(_MEASURES) - 1))
         rows.append((start, *measures, busy[place] if busy else None))
-    columns = (_START, *_MEASURES, _UTILIZATION)
+    columns = (*LOAD.columns, *LOAD.more_columns)
     names = [column.name for column in columns]
 
     def series(label: str, column: str) -> Series:
@@ -261,15 +252,15 @@ def _by_key(bins: Bins, found: list[_LoadBin], by: tuple[str, ...]) -> _LoadTabl
 
 def _plots(bins: Bins, queues: tuple[Series, ...], loads: tuple[Series, ...], by: str = "") -> tuple[Plot, ...]:
     x = tuple(start for start, _ in bins.edges())
-    title = f" by {by}" if by else ""
-    what = "Active queues" if by and by != "state" else "Queues"
+    keys = (by,) if by else ()
+    active, load = LOAD.pictures["active" if by and by != "state" else "queues"], LOAD.pictures["load"]
     adds_up = bool(by) and by not in _SEVERAL
     return (
         Plot(
-            title=what + title, style="line", x=x, step_s=bins.size_s, unit="queues", by=by, stacked=adds_up,
+            title=active.titled(keys), style="line", x=x, step_s=bins.size_s, unit=active.axis, by=by, stacked=adds_up,
             series=queues,
         ),
         Plot(
-            title="Load" + title, style="line", x=x, step_s=bins.size_s, unit="load average", by=by, series=loads,
+            title=load.titled(keys), style="line", x=x, step_s=bins.size_s, unit=load.axis, by=by, series=loads,
         ),
     )  # fmt: skip

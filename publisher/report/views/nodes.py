@@ -33,7 +33,11 @@ LACKS: dict[Resource, int] = {"memory": MEMORY_UNKNOWN, "vmem": VIRTUAL_UNKNOWN}
 
 FORGOTTEN_S: Final = 90 * 86_400
 """Jobs hardly ever run longer: the end of one that seems to was lost, and it would hold its nodes for ever."""
-UNITS: Final[dict[Resource, str]] = {"cores": "cores", "memory": "GiB", "vmem": "GiB", "gpus": "GPUs"}
+UNITS: Final[dict[Resource, dict[str, str]]] = {
+    "cores": {"units": "cores", "unit": "core"}, "memory": {"units": "GiB", "unit": "GiB"},
+    "vmem": {"units": "GiB", "unit": "GiB"}, "gpus": {"units": "GPUs", "unit": "GPU"},
+}  # fmt: skip
+"""What amounts of a resource are of, in the plural and before `h`."""
 _ESTIMATED: Final = (
     "Memory is an estimate: each job is assumed to hold its peak from start to end, divided among its hosts like its "
     "slots."
@@ -121,8 +125,9 @@ class NodeUse:
         for number, most in other._inferred.items():
             if numbers[number] in self._inferred:
                 name = other.inventory.nodes[number].name
+                units = UNITS[self._resource]["units"]
                 raise UsageError(
-                    f"no table [[nodes]] has the {UNITS[self._resource]} of {name}, and a cluster cannot infer them",
+                    f"no table [[nodes]] has the {units} of {name}, and a cluster cannot infer them",
                     hint="Add the table to the configuration, or omit --dask",
                 )
             self._inferred[numbers[number]] = most
@@ -251,9 +256,9 @@ class NodeAllocations:
         if inferred and self.resource in {"cores", "gpus"}:
             or_named = " or named" if self.resource == "cores" else ""
             notes.append(
-                f"{counted(len(inferred), 'node')} without a table [[nodes]]: the number of {UNITS[self.resource]} of "
-                f"each is assumed to be the largest that jobs used at once{or_named}. Nodes that ran no job are not "
-                "counted."
+                f"{counted(len(inferred), 'node')} without a table [[nodes]]: the number of "
+                f"{UNITS[self.resource]['units']} of each is assumed to be the largest that jobs used at once"
+                f"{or_named}. Nodes that ran no job are not counted."
             )
         elif any(capacity is None and any(held) for _, _, capacity, held in nodes):
             notes.append(f"The occupation of some nodes is unknown: no table [[nodes]] has their {self.resource}.")

@@ -9,7 +9,6 @@ larger nodes have more weight. Running jobs count until now; the future does not
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Final
 
 from publisher.report.calendar import ReportPeriod, period_axis
 from publisher.report.inventory import PARTS_OF_UNIT, KnownNode
@@ -20,11 +19,6 @@ from publisher.report.view_kind import OCCUPATION
 from publisher.report.view_option import Resource
 from publisher.report.views import core_occupation
 from publisher.report.views.nodes import UNITS, NodeAllocations, names_of
-
-_TITLES: Final[dict[Resource, str]] = {
-    "cores": "Occupation of cores", "memory": "Occupation of memory", "vmem": "Occupation of virtual memory",
-    "gpus": "Occupation of GPUs",
-}  # fmt: skip
 
 
 class Share:
@@ -92,7 +86,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     resource = request.resource
     held = NodeAllocations(context, request, resource).read()
     found = shares(held, request.by)
-    unit = UNITS[resource]
+    columns = OCCUPATION.made_columns(**UNITS[resource])
     rows: list[tuple[Cell, ...]] = [
         (
             period.name, period.start, *label, share.nodes,
@@ -108,17 +102,11 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         rows = []
     return Report(
         view=OCCUPATION.name,
-        title=_TITLES[resource] + (f" by {keys_text(request.by)}" if request.by else ""),
+        title=OCCUPATION.pictures[resource].titled(request.by),
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
-        columns=(
-            Column("period", "text"), Column("start", "instant"), *(Column(key, "text") for key in request.by),
-            Column("nodes", "count", adds="sum"), Column("available", "number", unit, adds="sum"),
-            Column("in_use", "number", unit, adds="sum"),
-            Column("used_h", "number", f"{unit.removesuffix('s')} h", adds="sum"), Column("occupation", "ratio"),
-            Column("share_of_all", "ratio"),
-        ),
+        columns=(*columns[:2], *(Column(key, "text") for key in request.by), *columns[2:]),
         sorted_by="used_h",
         shown=("period", *request.by, "nodes", "available", "in_use", "used_h", "occupation", "share_of_all"),
         rows=tuple(rows),
@@ -133,17 +121,17 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 def _plots(
     request: ReportRequest, held: NodeAllocations, found: dict[tuple[str, ...], list[Share]]
 ) -> tuple[Plot, ...]:
-    by = keys_text(request.by)
+    picture = OCCUPATION.pictures[held.resource]
     series = tuple(
         Series(" ".join(label) or held.resource, tuple(in_percent(share.mean) for share in each))
         for label, each in sorted(found.items())
     )
     return (
         Plot(
-            title=_TITLES[held.resource] + (f" by {by}" if by else ""),
+            title=picture.titled(request.by),
             style="heat" if "node" in request.by else "line",
-            unit="occupation (%)",
-            by=by,
+            unit=picture.axis,
+            by=keys_text(request.by),
             top=100.0,
             **period_axis(held.periods),
             series=series,

@@ -108,10 +108,6 @@ def _letters_of(word: str) -> tuple[str, ...]:
 
 
 def _events(jobs: Iterable[tuple[Any, ...]]) -> _Table:
-    columns = (
-        Column("cluster", "text"), Column("job", "text"), Column("at", "instant"), Column("event", "text"),
-        Column("meaning", "text"),
-    )  # fmt: skip
     rows: list[tuple[Cell, ...]] = []
     kinds: set[str] = set()
     for cluster, job, text in sorted(jobs):
@@ -119,11 +115,12 @@ def _events(jobs: Iterable[tuple[Any, ...]]) -> _Table:
         assert events is not None  # runs without events are left out
         rows += [(cluster, job, at, kind, MEANINGS.get(kind, "")) for at, kind in events.pairs()]
         kinds.update(letter for word in path_of(events.kinds).split() for letter in _letters_of(word))
-    return columns, rows, kinds
+    return PATHS.more_columns, rows, kinds
 
 
 def _plots(rows: list[tuple[Cell, ...]]) -> tuple[Plot, ...]:
     shown: list[tuple[Any, ...]] = rows
     series = (Series("jobs", tuple(float(row[1]) for row in shown)),)
     names = tuple(str(row[0]) for row in shown)
-    return (Plot(title="Jobs by path", style="bar", x=names, unit="jobs", names_add_up=True, series=series),)
+    picture = PATHS.pictures["paths"]
+    return (Plot(title=picture.title, style="bar", x=names, unit=picture.axis, names_add_up=True, series=series),)

@@ -134,14 +134,15 @@ def _plots(rows: list[tuple[Cell, ...]]) -> tuple[Plot, ...]:
     occupation = tuple(in_percent(row[4]) if isinstance(row[4], float) else None for row in rows)
     waits = [row[7] if isinstance(row[7], int) else None for row in rows]
     unit = unit_for(max((wait for wait in waits if wait is not None), default=0))
+    held, waited = SCARCE.pictures["occupation"], SCARCE.pictures["waits"]
     in_units = tuple(None if wait is None else wait / unit.seconds for wait in waits)
     return (
         Plot(
-            title="Occupation of resources", style="bar", x=names, unit="occupation (%)", ordered=True, top=100.0,
+            title=held.title, style="bar", x=names, unit=held.axis, ordered=True, top=100.0,
             series=(Series("occupation", occupation),),
         ),
         Plot(
-            title="Waiting time for resources (p90)", style="bar", x=names, unit=f"waiting time ({unit.name})",
+            title=waited.title, style="bar", x=names, unit=waited.axis.format(unit=unit.name),
             ordered=True, series=(Series("p90", in_units),),
         ),
     )  # fmt: skip

@@ -244,7 +244,7 @@ def _report(context: ReportContext, request: ReportRequest, made: Totals) -> Rep
         notes=made.notes,
         nothing=made.nothing,
         sql=made.sql,
-        rows_named="totals",
+        rows_named=TOTALS.rows_named,
         facts={
             "by": list(made.by),
             "all": dict(zip((column.name for column in TOTALS.columns), everything, strict=True)),
@@ -275,19 +275,13 @@ def _compared(report: Report, made: Totals, context: ReportContext, request: Rep
             yield earlier
             yield None if cell is None and earlier is None else (cell or 0) - (earlier or 0)
 
-    columns = [TOTALS.columns[place] for place in places]
-    added = [
-        msgspec.structs.replace(column, name=f"{column.name}_{when}")
-        for column in columns
-        for when in ("before", "change")
-    ]
     named = [column for name in _COMPARED for column in (name, f"{name}_before", f"{name}_change")]
     gpus = made.all.gpus_wall_ms or before.all.gpus_wall_ms
     note = f"Compared with {interval_text(start, stop, request.timezone)}"
     also = (context.purged_note(other), *before.notes)
     return msgspec.structs.replace(
         report,
-        columns=(*report.columns, *added),
+        columns=(*report.columns, *TOTALS.more_columns),
         rows=tuple(
             (*key, *row.amounts(made.all), *beside(row, by_key.get(key, nothing)))
             for key, row in sorted(groups.items())
@@ -322,9 +316,10 @@ def _plots(made: Totals, request: ReportRequest, before: Totals | None = None) -
         core_h[row.key[:axis] + row.key[axis + 1 :]][names.index(row.key[axis])] += row.slots_wall_ms / _MS_IN_HOUR
     earlier = () if before is None else _by_name(before, names, axis)
     label_before = "a year before" if request.compare == "year" else "the period before"
+    hours = TOTALS.pictures["core_h"]
     plots = [
         Plot(
-            title=f"Core hours by {keys_text(made.by)}", style="bar", unit="core h", by=keys_text(layer_keys),
+            title=hours.titled(made.by), style="bar", unit=hours.axis, by=keys_text(layer_keys),
             stacked=bool(layer_keys), names_add_up=True, **places,
             series=(
                 *(
@@ -342,9 +337,10 @@ def _plots(made: Totals, request: ReportRequest, before: Totals | None = None) -
         if earlier:
             both = tuple(known_sum((one.in_gib, one.out_gib)) for one in earlier)
             series.append(Series(label_before, both, before=True))
-        title = f"Staged volumes by {keys_text(made.by[axis : axis + 1])}"
+        staged = TOTALS.pictures["staged"]
+        title = staged.titled(made.by[axis : axis + 1])
         plots.append(
-            Plot(title=title, style="bar", unit="GiB", stacked=True, names_add_up=True, **places, series=tuple(series))
+            Plot(title=title, style="bar", unit=staged.axis, stacked=True, names_add_up=True, **places, series=tuple(series))
         )
     return tuple(plots)
 

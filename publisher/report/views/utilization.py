@@ -22,12 +22,6 @@ from publisher.report.view_kind import UTILIZATION
 _TALLIED: Final = ("start", "stop", "user_ms", "system_ms", "slots")
 _WANTED: Final = (*_TALLIED, "incomplete")
 _MOST_CELLS: Final = 1_000_000
-_COLUMNS: Final = (
-    Column("start", "instant"),
-    Column("inside_s", "count", "s", adds="max"),
-    *(Column(name, "number", adds="sum") for name in Bin.__struct_fields__[2:-1]),
-    Column("jobs", "count", adds="sum"),
-)
 
 
 class Utilization(msgspec.Struct, frozen=True):
@@ -126,11 +120,11 @@ def _whole(context: ReportContext, made: Utilization) -> Report:
     measures = ("queue", "cpu") if report.measure == "queue" else ("cpu", "queue")
     return Report(
         view=UTILIZATION.name,
-        title=_title(report.measure),
+        title=UTILIZATION.pictures[report.measure].title,
         site=context.config.site.name,
         start=report.start,
         stop=report.stop,
-        columns=_COLUMNS,
+        columns=UTILIZATION.columns,
         rows=tuple(msgspec.structs.astuple(one) for one in report.bins),
         shown=("start", *names, *(f"{name}_mean" for name in names), "jobs"),
         sorted_by=names[0],
@@ -138,7 +132,7 @@ def _whole(context: ReportContext, made: Utilization) -> Report:
         notes=made.notes,
         nothing=made.nothing,
         sql=made.sql,
-        rows_named="bins",
+        rows_named=UTILIZATION.rows_named,
         facts={
             "bin_s": report.bin_s,
             "measure": report.measure,
@@ -167,22 +161,22 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
     whole = next(iter(cells.values()), ()) or measured(bins, iter([BinSums(0, 0, 0, 0, 0)] * bins.count))
     return Report(
         view=UTILIZATION.name,
-        title=f"{_title(request.measure)} by {keys_text((key,))}",
+        title=UTILIZATION.pictures[request.measure].titled((key,)),
         site=context.config.site.name,
         start=bins.start,
         stop=bins.stop,
-        columns=(_COLUMNS[0], Column(named, "text"), *_COLUMNS[1:]),
+        columns=(UTILIZATION.columns[0], Column(named, "text"), *UTILIZATION.columns[1:]),
         rows=tuple(rows),
         shown=("start", named, *shown, "jobs"),
         sorted_by=shown[0],
-        plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True, by=keys_text((key,))),),
+        plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True, by=(key,)),),
         notes=(
             *([f"No row for a bin: no job of that {keys_text((key,))} ran in it."] if rows else []),
             *found.met.notes(_lacks(request)),
         ),
         nothing=found.met.nothing(),
         sql=found.met.sql,
-        rows_named="bins",
+        rows_named=UTILIZATION.rows_named,
         facts={
             "bin_s": bins.size_s,
             "measure": request.measure,
@@ -207,25 +201,28 @@ def _labels(measure: str) -> tuple[tuple[str, str], ...]:
     return (("cpu_user", "CPU, user"), ("cpu_system", "CPU, system"))
 
 
-def _title(measure: str) -> str:
-    return "Running jobs" if measure == "queue" else "CPU utilization"
-
-
 def _plot_of_all(measure: str, report: UtilizationReport) -> Plot:
     series = tuple(Series(label, tuple(getattr(one, name) for one in report.bins)) for name, label in _labels(measure))
     return _plot(measure, report.bins, report.bin_s, series, stacked=measure == "cpu")
 
 
 def _plot(
-    measure: str, bins: tuple[Bin, ...], bin_s: int, series: tuple[Series, ...], *, stacked: bool, by: str = ""
+    measure: str,
+    bins: tuple[Bin, ...],
+    bin_s: int,
+    series: tuple[Series, ...],
+    *,
+    stacked: bool,
+    by: tuple[str, ...] = (),
 ) -> Plot:
+    picture = UTILIZATION.pictures[measure]
     return Plot(
-        title=_title(measure) + (f" by {by}" if by else ""),
-        by=by,
+        title=picture.titled(by),
+        by=keys_text(by),
         style="line",
         x=tuple(one.start for one in bins),
         step_s=bin_s,
-        unit="running jobs" if measure == "queue" else "CPUs in use",
+        unit=picture.axis,
         stacked=stacked,
         series=series,
     )

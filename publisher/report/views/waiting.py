@@ -174,8 +174,8 @@ def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[
     def in_units(row: tuple[Cell, ...] | None, place: int) -> float | None:
         return None if row is None else _number(row[place]) / unit.seconds
 
-    title = f"Waiting time by {keys_text((key,))}"
-    text = f"waiting time ({unit.name})"
+    picture = WAITING.pictures["waits"]
+    title, text = picture.titled((key,)), picture.axis.format(unit=unit.name)
     if key in PERIODS:
         cut: list[ReportPeriod] = periods(request.start, request.stop, key, zone_of(request.timezone))
         by_name = {row[0]: row for row in rows}

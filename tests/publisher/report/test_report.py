@@ -71,7 +71,7 @@ def test_forms(site: Program) -> None:
     assert [row["queue"] for row in rows][5] == "2.8333"
     site("report", "utilization", *FIGURE, "--measure", "cpu", "--format", "md", "--output", "report.md").ok()
     text = (site.folder / "report.md").read_text()
-    assert text.startswith("| start | cpu user | cpu system |")
+    assert text.startswith("| start | cpu user (CPUs) | cpu system (CPUs) |")
     assert "| 2.20 |" in text
     assert " 2.83 " in site("report", "utilization", *FIGURE).ok().out
     assert site("report", "utilization", *FIGURE, "--output", "nowhere/at/all").code == 2

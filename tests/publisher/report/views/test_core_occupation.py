@@ -20,12 +20,13 @@ from formats.job import Host, Job
 from publisher.api import Publisher
 from publisher.config import file as config_file
 from publisher.errors import UsageError
+from publisher.report import placing
 from publisher.report.archive import FILE
 from publisher.report.columns import batch_of, slim_of
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.views import core_occupation, make, placing
+from publisher.report.views import core_occupation, make
 from tests.publisher.cli.program import BASE
 from tests.publisher.report.torque_site import NODES, at, table, torque_site, view
 
