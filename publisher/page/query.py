@@ -39,6 +39,7 @@ _PATTERNS: Final = ("queue", "host", "complex", "group", "user", "job", "vo", "p
 _OF_JOBS: Final = ("job", "user", "group", "vo", "project", "account", "queue", "host", "status")
 _MOST_LETTERS: Final = 1_000
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_OPTION: Final = re.compile("--([a-z]+)")
 _RESOURCES: Final[tuple[str, ...]] = get_args(Resource)
 
 
@@ -308,6 +309,14 @@ def fields(kind: ViewKind, query: Mapping[str, str], now: int, person: Person) -
         found.append(Field(name="sort", label="Sort by", value=query.get("sort", ""), hint="column"))
         found.append(Field(name="top", label="Top", value=query.get("top", ""), type="number", hint="all"))
     return tuple(found)
+
+
+def in_its_terms(text: str, fields: Iterable[Field]) -> str:
+    """A message in the terms of a page: options of the command are the fields of its form."""
+    labels = {
+        field.name: f"\N{LEFT DOUBLE QUOTATION MARK}{field.label}\N{RIGHT DOUBLE QUOTATION MARK}" for field in fields
+    }
+    return _OPTION.sub(lambda option: labels.get(option[1], option[0]), text)
 
 
 def chosen(fields: Iterable[Field]) -> str:

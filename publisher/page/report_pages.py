@@ -86,12 +86,14 @@ class ReportPages:
             asked = self._parsed(view, query, person)
             report = self._report(view, asked.request, person)
         except UsageError as error:
-            return _html(form_page(view, kind.title, str(error), around), 400)
+            return _html(form_page(view, kind.title, page_query.in_its_terms(str(error), form), around), 400)
         files = [(label, with_query(f"/{view}.{form}", query)) for form, (label, _kind) in _TABLES.items()]
         links, hint = _statements(report, asked.request, query) if kind.statements else ([], "")
         context = {"files": files, "statements": links, "statement_hint": hint, "prints": _prints(kind, report)}
         hrefs = self._hrefs(kind, report, asked.request, person)
-        return _html(report_page(report, asked.choice, {**around, **context}, hrefs))
+        notes = tuple(page_query.in_its_terms(note, form) for note in report.notes)
+        shown = msgspec.structs.replace(report, notes=notes)
+        return _html(report_page(shown, asked.choice, {**around, **context}, hrefs))
 
     @staticmethod
     def _hrefs(kind: ViewKind, report: Report, asked: ReportRequest, person: Person) -> list[str]:

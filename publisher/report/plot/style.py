@@ -15,6 +15,7 @@ import msgspec
 
 from publisher.report.plot.palette import COLOURS
 from publisher.report.report import Plot, Report, Series, others
+from publisher.report.request import FIRST_INSTANT
 from publisher.text import safe
 
 Style = Literal["line", "bar"]
@@ -165,12 +166,15 @@ def is_of_long_periods(plot: Plot) -> bool:
 
 
 def interval_text(start: int, stop: int, timezone: str = "UTC") -> str:
-    """An interval for people, `stop` not included; midnights and full minutes without their zeros."""
+    """An interval for people, `stop` not included; midnights and full minutes without their zeros. One from the first
+    instant on has no beginning for people."""
     zone = ZoneInfo(timezone)
     texts = [f"{datetime.fromtimestamp(instant, zone):%Y-%m-%d %H:%M:%S}" for instant in (start, stop)]
     for zeros in (":00", " 00:00"):
         if all(one.endswith(zeros) for one in texts):
             texts = [one.removesuffix(zeros) for one in texts]
+    if start <= FIRST_INSTANT:
+        return f"until {texts[1]}, {timezone}"
     return f"{texts[0]} until {texts[1]}, {timezone}"
 
 

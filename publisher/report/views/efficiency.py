@@ -119,7 +119,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         rows = [made.all.amounts()]
     shown = len(made.groups)
     note = (
-        f"{shown:,} of {made.total:,} jobs are shown, those with most unused core hours: --top N shows others."
+        f"{shown:,} of {made.total:,} jobs are shown, those with most unused core hours: choose how many with --top."
         if shown < made.total
         else ""
     )

@@ -216,3 +216,10 @@ def test_sums_of_others_and_what_is_nobodys_lead_nowhere(context: ReportContext)
 def test_a_selection_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="row"):
         row_selection(text)
+
+
+def test_messages_of_the_page_name_its_fields() -> None:
+    kind = VIEW_KINDS["efficiency"]
+    form = page_query.fields(kind, {}, NOW, EVERYBODY)
+    text = "choose how many with --top. `collect --unreadable`, --archive"
+    assert page_query.in_its_terms(text, form) == "choose how many with “Top”. `collect --unreadable`, --archive"
