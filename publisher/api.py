@@ -554,16 +554,18 @@ class Publisher:
             yield self._plans()[target], self.tools.clock()
 
     def _report_context(self, request: ReportRequest) -> ReportContext:
-        from publisher.report.runs import ReportContext  # noqa: PLC0415 - loads DuckDB and Arrow
-
         if request.archive is not None:
-            return ReportContext(self._opened.if_there(), self.config, self.tools.clock())
+            return self._context_over(self._opened.if_there())
         return self._store_context()
 
     def _store_context(self) -> ReportContext:
-        from publisher.report.runs import ReportContext  # noqa: PLC0415
+        return self._context_over(self._opened.collected())
 
-        return ReportContext(self._opened.collected(), self.config, self.tools.clock(), self.tools.observer)
+    def _context_over(self, store: Store | None) -> ReportContext:
+        from publisher.report.runs import ReportContext  # noqa: PLC0415 - loads DuckDB and Arrow
+
+        tools = self.tools
+        return ReportContext(store, self.config, tools.clock(), tools.observer, tools.stopping)
 
     def _targets(self, target: str | None) -> Sequence[str]:
         """The one that is named, or all."""

@@ -148,31 +148,48 @@ class WorkerProcess:
             pass  # it ended at once: `results` raises
 
     def results(self, decoder: msgspec.msgpack.Decoder[_Value]) -> Iterator[_Value]:
-        """What the worker sends, decoded, until its work is done.
-
-        Raises the `PublisherError` that the worker raised, of the same class, and `EndedError`.
-        """
-        buffer = bytearray()  # of all frames: the system maps a new one of this size page by page, which costs more
-        while True:
-            head = self._stdout.read(_HEAD.size)
-            kind, length = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 1)
-            if len(buffer) < length:
-                buffer = bytearray(length)
-            frame = memoryview(buffer)[:length]
-            if not kind or self._stdout.readinto(frame) < length:
-                code = self._process.wait()
-                if code == 0:
-                    return
-                raise EndedError(code)
-            if kind == _FAILURE:
-                raise _error_of(msgspec.msgpack.decode(frame, type=_WorkerFailure))
-            yield decoder.decode(frame)
+        """As `received`."""
+        return received(self._stdout, self._process.wait, decoder)
 
     def __exit__(self, *_error: object) -> None:
         self._process.kill()
         self._stdin.close()
         self._stdout.close()
         self._process.wait()
+
+
+def received(
+    pipe: BufferedReader, wait: Callable[[], int], decoder: msgspec.msgpack.Decoder[_Value]
+) -> Iterator[_Value]:  # fmt: skip
+    """What a child process sends, decoded, until its work is done. `wait` gives its exit code.
+
+    Raises the `PublisherError` that the child raised, of the same class, and `EndedError`.
+    """
+    buffer = bytearray()  # of all frames: the system maps a new one of this size page by page, which costs more
+    while True:
+        head = pipe.read(_HEAD.size)
+        kind, length = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 1)
+        if len(buffer) < length:
+            buffer = bytearray(length)
+        frame = memoryview(buffer)[:length]
+        if not kind or pipe.readinto(frame) < length:
+            code = wait()
+            if code == 0:
+                return
+            raise EndedError(code)
+        if kind == _FAILURE:
+            raise _error_of(msgspec.msgpack.decode(frame, type=_WorkerFailure))
+        yield decoder.decode(frame)
+
+
+def send_all(pipe: IO[bytes], work: Callable[[Send], None]) -> None:
+    """Call `work` in a child process with a function that sends a value to the parent, and send its error."""
+    buffer = bytearray(_HEAD.size)  # of all frames, as in `received`
+    try:
+        work(lambda value: _write(pipe, buffer, _RESULT, value))
+    except PublisherError as error:
+        failure = _WorkerFailure(type(error).__name__, error.message, error.hint)
+        _write(pipe, buffer, _FAILURE, failure)
 
 
 def _error_of(failure: _WorkerFailure) -> PublisherError:
@@ -197,12 +214,7 @@ def serve(work: Callable[[Any, Send], None]) -> None:
     try:
         with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as pipe:
             os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints must not get between the frames
-            buffer = bytearray(_HEAD.size)  # of all frames, as in `results`
-            try:
-                work(order, lambda value: _write(pipe, buffer, _RESULT, value))
-            except PublisherError as error:
-                failure = _WorkerFailure(type(error).__name__, error.message, error.hint)
-                _write(pipe, buffer, _FAILURE, failure)
+            send_all(pipe, lambda send: work(order, send))
     except BrokenPipeError:
         os._exit(1)  # the parent has ended
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import duckdb
 
@@ -13,7 +14,14 @@ from publisher.errors import UsageError
 from publisher.events import Observer, WorkAdvanced, ignore
 from publisher.report.archive import months_in
 from publisher.report.request import ReportRequest
-from publisher.report.tables import ENTRIES, archive_errors, tables_of_archive, tables_of_store
+from publisher.report.tables import (
+    ENTRIES,
+    OpenTables,
+    archive_errors,
+    current_tables,
+    tables_of_archive,
+    tables_of_store,
+)
 from publisher.store import registry, suspects
 from publisher.store.admin.purge import runs_of_months
 from publisher.store.database import Store
@@ -24,8 +32,12 @@ from publisher.text import iso, past
 class ReportContext:
     """The store (None if an archive is read and there is none), the settings, and the time, for views."""
 
-    def __init__(self, store: Store | None, config: Config, now: int, observer: Observer = ignore) -> None:
-        """`observer`: follows how columns are brought up to date."""
+    def __init__(
+        self, store: Store | None, config: Config, now: int, observer: Observer = ignore,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
+        """`observer`: follows how columns are brought up to date. `stopping`: whether somebody asked to stop."""
+        self.stopping = stopping
         self._store = store
         self._observer = observer
         self.config = config
@@ -62,10 +74,28 @@ class ReportContext:
         else:
             of_store = tables_of_store(
                 self.store, self.config, columns=columns, start=start, stop=stop, running_until=running_until,
-                advanced=lambda done, total: self._observer(WorkAdvanced("report", done, total)),
+                advanced=self._advanced,
             )  # fmt: skip
             with of_store as connection:
                 yield connection
+
+    @contextmanager
+    def opened_later(
+        self, request: ReportRequest, columns: Collection[str], start: int | None, temporary: str
+    ) -> Iterator[OpenTables]:  # fmt: skip
+        """As `tables`, without running jobs: what opens them, which a child process may do. `temporary`: the folder for
+        what is spilled."""
+        if request.archive is not None:
+            yield partial(tables_of_archive, request.archive, columns=columns, start=start, temporary=temporary)
+            return
+        of_now = current_tables(
+            self.store, self.config, columns=columns, start=start, advanced=self._advanced, temporary=temporary
+        )
+        with of_now as opened:
+            yield opened
+
+    def _advanced(self, done: int, total: int | None) -> None:
+        self._observer(WorkAdvanced("report", done, total))
 
     def existing(self, request: ReportRequest) -> str:
         """The text that says from when to when the runs ended."""

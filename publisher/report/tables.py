@@ -8,8 +8,9 @@ file, no network, no extension; its memory is bounded, and what it spills is pri
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -65,8 +66,25 @@ def column_folder(store: Store, config: Config) -> ColumnFolder | None:
     return None if place is None else ColumnFolder(place, owner)
 
 
+OpenTables = Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
+"""Opens a connection with `entries`."""
+
+
 @contextmanager
 def tables_of_store(
+    store: Store, config: Config, *, columns: Collection[str] = ENTRIES, start: int | None = None,
+    stop: int | None = None, running_until: int | None = None, advanced: Advanced = lambda _done, _total: None,
+) -> Iterator[duckdb.DuckDBPyConnection]:  # fmt: skip
+    """A connection with `entries` as of now: see `current_tables`."""
+    of_now = current_tables(
+        store, config, columns=columns, start=start, stop=stop, running_until=running_until, advanced=advanced
+    )
+    with of_now as opened, opened() as connection:
+        yield connection
+
+
+@contextmanager
+def current_tables(
     store: Store,
     config: Config,
     *,
@@ -75,8 +93,10 @@ def tables_of_store(
     stop: int | None = None,
     running_until: int | None = None,
     advanced: Advanced = lambda _done, _total: None,
-) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with `entries` as of now; brings the columns up to date before.
+    temporary: str | None = None,
+) -> Iterator[OpenTables]:
+    """Opens `entries` as of now; brings the columns up to date before, and opens nothing of DuckDB itself, so that a
+    child process can. `temporary`: the folder for what is spilled; None: one of the connection's own.
 
     `columns`: those that will be read. `start`, `stop`: runs that ended outside of them will not be looked at.
     `running_until`: with the runs that have not ended, up to then. Raises `StoreError` and its kinds.
@@ -95,7 +115,7 @@ def tables_of_store(
             if (start is None or one.end >= start) and (stop is None or one.end < stop):
                 raise StoreCorruptError(one.problem, hint="`usage-publisher store check` says what to do")
         parts = [part for part in manifest.parts if part.touches(start, stop)]
-        yield stack.enter_context(_connected(folder, parts, state.classes, running, columns))
+        yield partial(_connected, folder, parts, state.classes, running, columns, temporary)
 
 
 def bring_up_to_date(store: Store, config: Config) -> None:
@@ -176,11 +196,16 @@ def _text(value: str | None) -> str | None:
 
 @contextmanager
 def _connected(
-    folder: ColumnFolder, parts: Sequence[ColumnPart], classes: Any, running: Any, columns: Collection[str]
+    folder: ColumnFolder,
+    parts: Sequence[ColumnPart],
+    classes: Any,
+    running: Any,
+    columns: Collection[str],
+    temporary: str | None,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     paths = {part.number: str(folder.path / part.file) for part in parts}
     tables_bytes = sum(table.nbytes for table in (classes, running) if table is not None)
-    with _bounded([*paths.values()], tables_bytes) as connection:
+    with _bounded([*paths.values()], tables_bytes, temporary) as connection:
         names = [name for name in PART_SCHEMA.names if name != PART_ID]
         own = ", ".join(f'"{name}"' for name in names)
         sources = []
@@ -234,16 +259,16 @@ def _entries(runs: str, classes: Any, columns: Collection[str]) -> str:
 @contextmanager
 def tables_of_archive(
     archive: Path, *, columns: Collection[str] = ENTRIES, start: int | None = None, stop: int | None = None,
-    only: Month | None = None,
+    only: Month | None = None, temporary: str | None = None,
 ) -> Iterator[duckdb.DuckDBPyConnection]:  # fmt: skip
     """A connection with `entries` of an archive. Raises `UsageError` if it is not one.
 
-    `start`, `stop`: as in `tables_of_store`; `only`: those that ended in this month.
+    `start`, `stop`, `temporary`: as in `current_tables`; `only`: those that ended in this month.
     """
     months = months_in(archive) if start is None else months_about(archive, start)
     last = None if stop is None else month_of(stop - 1)
     files = [str(path) for month, path in months.items() if (last is None or month <= last) and only in {None, month}]
-    with _bounded(files) as connection, archive_errors(archive):
+    with _bounded(files, temporary=temporary) as connection, archive_errors(archive):
         there = set()
         if files:
             named = connection.execute("SELECT DISTINCT name FROM parquet_schema($files)", {"files": files}).fetchall()
@@ -270,6 +295,11 @@ def arrow_batches(
     # DuckDB before 1.4 has only the older name.
     read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch
     yield from read(rows)
+
+
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """A private folder for what DuckDB spills."""
+    return tempfile.TemporaryDirectory(prefix="usage-publisher-report-")
 
 
 @contextmanager
@@ -322,12 +352,14 @@ def memory_mb(files: Sequence[str], tables_bytes: int = 0) -> int:
 
 
 @contextmanager
-def _bounded(files: Sequence[str], tables_bytes: int = 0) -> Iterator[duckdb.DuckDBPyConnection]:
+def _bounded(
+    files: Sequence[str], tables_bytes: int = 0, temporary: str | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:  # fmt: skip
     """A connection that can read these files, until `_lock` nothing keeps it from others. `tables_bytes`: see
-    `memory_mb`.
+    `memory_mb`. `temporary`: see `current_tables`.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="usage-publisher-report-") as private,
+        temporary_folder() if temporary is None else nullcontext(temporary) as private,
         duckdb.connect(":memory:") as connection,
     ):
         for setting, value in (

@@ -2,20 +2,21 @@
 
 The tables are documented and stay as they are: names with units, NULL where nothing is known. A statement that is
 anything else than one SELECT of them is refused (`publisher.report.one_select`), and memory, temporary space, time,
-and rows are bounded.
+and rows are bounded. It runs in a child process, which is killed when its time is over.
 """
 
 from __future__ import annotations
 
 import json
 import resource
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from itertools import chain
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from threading import Timer
 from typing import Any, Final
 
 import duckdb
@@ -26,18 +27,24 @@ from sqlalchemy import select
 from publisher.errors import UsageError
 from publisher.report.archive import COLUMNS
 from publisher.report.column_files import RUN_ID
+from publisher.report.forked_child import forked, start_limit
 from publisher.report.one_select import tables_read
 from publisher.report.report import Cell, Column, Kind, Report
 from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
 from publisher.report.runs import ReportContext
+from publisher.report.tables import OpenTables, temporary_folder
 from publisher.report.view_kind import SQL
 from publisher.store import dialect, schema
+from publisher.subprocess_worker import EndedError, Send
 
 _LIMIT_S: Final = 60.0
 _MORE_MEMORY: Final = 512 << 20
 """How much a statement may take beyond what the process has: a function can make a text of any length in a row."""
 _MOST_ROWS: Final = 100_000
 _PAGE: Final = 50_000
+_ROWS: Final = 1_000
+"""The rows that a child sends at a time."""
+_Sent = str | int | float | list[str] | None
 _MS: Final = "* CAST(0.001 AS DECIMAL(4, 3))"
 
 
@@ -97,14 +104,14 @@ RUNS: Final = {
 }
 """The columns of the table `runs`, as SQL of `entries`."""
 _DECIMALS: Final = {name: f"TRY_CAST({text} AS DECIMAL(38, 3))" for name, text in RUNS.items() if text.endswith(_MS)}
-_NODES: Final = {
+_NODES: Final = pa.schema({
     "cluster": pa.string(), "name": pa.string(), "type": pa.string(), "cores": pa.int64(), "memory_gib": pa.int64(),
     "gpus": pa.int64(), "since": pa.int64(), "until": pa.int64(),
-}  # fmt: skip
-_DELIVERIES: Final = {
+})  # fmt: skip
+_DELIVERIES: Final = pa.schema({
     "run_id": pa.int64(), "target": pa.string(), "state": pa.string(), "reason": pa.string(),
     "revision": pa.int64(), "changed": pa.int64(), "confirmed": pa.int64(),
-}  # fmt: skip
+})  # fmt: skip
 NODES: Final = {
     **{name: f'"{name}"' for name in ("cluster", "name", "type", "cores", "memory_gib", "gpus")},
     "in_service_since": _instant("since"),
@@ -122,12 +129,12 @@ TABLES: Final = {"runs": RUNS, "nodes": NODES, "deliveries": DELIVERIES}
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
-    read = tables_read(request.statement, TABLES)
+    read = _tables_read(request.statement, context.stopping)
     everything = msgspec.structs.replace(request, start=FIRST_INSTANT, stop=LIMIT_INSTANT - 1)
     if "deliveries" in read and request.archive is not None:
         raise UsageError("an archive has no deliveries", hint="Omit --archive, or select from runs and nodes")
-    with _connected(context, everything, read) as connection:
-        columns, rows = answered(connection, request.statement)
+    with _opened(context, everything, read) as opened:
+        columns, rows = answer_of_child(opened, request.statement, stopping=context.stopping)
     more = len(rows) > _MOST_ROWS
     note = f"Only the first {_MOST_ROWS:,} rows are shown: select fewer, or let SQL sum them up."
     return Report(
@@ -144,19 +151,46 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     )
 
 
+def _tables_read(statement: str, stopping: Callable[[], bool]) -> set[str]:
+    """As `tables_read`, in a child process: the parser is DuckDB's."""
+
+    def work(send: Send) -> None:
+        start_limit(_LIMIT_S)
+        send([*tables_read(statement, TABLES)])
+
+    with _explained(_LIMIT_S), forked(work, msgspec.msgpack.Decoder(list[str]), stopping) as names:
+        return set(*names)
+
+
 @contextmanager
-def _connected(context: ReportContext, request: ReportRequest, read: set[str]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with the tables that a statement reads."""
+def _opened(context: ReportContext, request: ReportRequest, read: set[str]) -> Iterator[OpenTables]:
+    """Opens the tables that a statement reads. Folders are made and removed here, because the child may be killed."""
     columns = (*COLUMNS, RUN_ID) if "runs" in read else (RUN_ID, "end")
     start = None if "runs" in read else LIMIT_INSTANT  # without them, no run is needed
-    with context.tables(request, columns=columns, start=start) as connection:
+    with temporary_folder() as private:
+        deliveries = Path(private, "deliveries.arrow")
+        if "deliveries" in read:
+            _write(deliveries, _DELIVERIES, _deliveries(context))
+        with context.opened_later(request, columns, start, private) as opened:
+            yield partial(_connected, opened, read, context, deliveries)
+
+
+@contextmanager
+def _connected(
+    opened: OpenTables, read: set[str], context: ReportContext, deliveries: Path
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with the tables that a statement reads."""
+    with opened() as connection:
         if "runs" in read:
             own = {**RUNS, **_DECIMALS}
             connection.execute(f"CREATE VIEW runs AS SELECT {_selected(own)} FROM entries")  # noqa: S608 - ours
         if "nodes" in read:
-            _fill(connection, "nodes", _NODES, _nodes(context), NODES)
+            _fill(
+                connection, "nodes", pa.RecordBatchReader.from_batches(_NODES, _batches(_NODES, _nodes(context))), NODES
+            )
         if "deliveries" in read:
-            _fill(connection, "deliveries", _DELIVERIES, _deliveries(context), DELIVERIES)
+            with pa.OSFile(str(deliveries)) as file, pa.ipc.open_stream(file) as reader:
+                _fill(connection, "deliveries", reader, DELIVERIES)
         yield connection
 
 
@@ -164,27 +198,24 @@ def _selected(columns: dict[str, str]) -> str:
     return ", ".join(f'{text} AS "{name}"' for name, text in columns.items())
 
 
-def _fill(
-    connection: duckdb.DuckDBPyConnection, table: str, types: dict[str, Any], rows: Iterator[tuple[Any, ...]],
-    columns: dict[str, str],
-) -> None:  # fmt: skip
-    """Make a table of rows, some at a time."""
-    fields = pa.schema(list(types.items()))
-
-    def batches() -> Iterator[Any]:
-        page: list[tuple[Any, ...]] = []
-        for row in rows:
-            page.append(row)
-            if len(page) == _PAGE:
-                yield pa.record_batch([list(column) for column in zip(*page, strict=True)], schema=fields)
-                page = []
-        if page:
-            yield pa.record_batch([list(column) for column in zip(*page, strict=True)], schema=fields)
-
-    reader: Any = pa.RecordBatchReader
-    connection.register("filled", reader.from_batches(fields, batches()))
+def _fill(connection: duckdb.DuckDBPyConnection, table: str, reader: Any, columns: dict[str, str]) -> None:
+    """Make a table of batches of Arrow."""
+    connection.register("filled", reader)
     connection.execute(f"CREATE TABLE {table} AS SELECT {_selected(columns)} FROM filled")  # noqa: S608 - ours
     connection.unregister("filled")
+
+
+def _batches(fields: Any, rows: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
+    """Rows as batches of Arrow."""
+    while page := [*islice(rows, _PAGE)]:
+        yield pa.record_batch([list(column) for column in zip(*page, strict=True)], schema=fields)
+
+
+def _write(file: Path, fields: Any, rows: Iterator[tuple[Any, ...]]) -> None:
+    """Write rows as a stream of Arrow, some at a time."""
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, fields) as stream:
+        for batch in _batches(fields, rows):
+            stream.write_batch(batch)
 
 
 def _nodes(context: ReportContext) -> Iterator[tuple[Any, ...]]:
@@ -208,48 +239,93 @@ def _deliveries(context: ReportContext) -> Iterator[tuple[Any, ...]]:
             yield run_id, target, schema.State(state).name.lower(), *rest
 
 
-def answered(
-    connection: duckdb.DuckDBPyConnection, statement: str, limit_s: float = _LIMIT_S
+class _Answer(msgspec.Struct, array_like=True):
+    """What a child sends: the columns first, then rows, some at a time."""
+
+    columns: tuple[Column, ...] = ()
+    rows: list[list[_Sent]] = []
+
+
+def answer_of_child(
+    opened: OpenTables, statement: str, limit_s: float = _LIMIT_S, stopping: Callable[[], bool] = lambda: False
 ) -> tuple[tuple[Column, ...], list[tuple[Cell, ...]]]:
-    """The columns and rows of a statement. Raises `UsageError` if DuckDB refuses it, or if it takes too long.
+    """The columns and rows of a statement, which a child process runs over the tables that it opens.
+
+    Raises `UsageError` if DuckDB refuses it, or if it takes too long: then the child is killed, whatever it does.
+    """
+
+    def work(send: Send) -> None:
+        with opened() as connection:
+            start_limit(limit_s)
+            answered(connection, statement, send)
+
+    columns: tuple[Column, ...] = ()
+    rows: list[tuple[Cell, ...]] = []
+    with _explained(limit_s), forked(work, msgspec.msgpack.Decoder(_Answer), stopping) as parts:
+        for part in parts:
+            columns = columns or part.columns
+            rows += (tuple(map(_received, row)) for row in part.rows)
+    return columns, rows
+
+
+@contextmanager
+def _explained(limit_s: float) -> Iterator[None]:
+    """Raise `UsageError` for a child that died."""
+    try:
+        yield
+    except EndedError as error:
+        if error.code == -signal.SIGALRM:
+            problem = f"the statement took longer than {limit_s:g} seconds"
+        else:
+            problem = f"the statement ended its process: {error}"
+        raise UsageError(problem, hint="Select fewer jobs, or fewer columns") from None
+
+
+def _sent(cell: Cell) -> _Sent:
+    """A cell as MessagePack has it: other numbers as their kind and text."""
+    if isinstance(cell, Decimal) or (isinstance(cell, int) and not -(1 << 63) <= cell < 1 << 63):
+        return [type(cell).__name__, str(cell)]
+    return cell
+
+
+def _received(cell: _Sent) -> Cell:
+    if not isinstance(cell, list):
+        return cell
+    kind, text = cell
+    return Decimal(text) if kind == Decimal.__name__ else int(text)
+
+
+def answered(connection: duckdb.DuckDBPyConnection, statement: str, give: Callable[[_Answer], object]) -> None:
+    """Give the columns and rows of a statement, some at a time. Raises `UsageError` if DuckDB refuses it.
 
     Meanwhile the memory of the whole process is limited.
     """
-    limit = Timer(limit_s, connection.interrupt)
-    limit.daemon = True
-    limit.start()
     try:
         with more_memory_at_most(_MORE_MEMORY):
-            return _answered(connection, statement)
-    except duckdb.InterruptException:
-        raise UsageError(
-            f"the statement took longer than {limit_s:g} seconds", hint="Select fewer jobs, or fewer columns"
-        ) from None
+            _answer(connection, statement, give)
     except (duckdb.Error, MemoryError) as error:
         raise UsageError(
             f"the statement cannot be run: {(str(error) or 'it takes too much memory').splitlines()[0]}",
             hint="The documentation of reports lists the tables and their columns, and the limits",
         ) from None
-    finally:
-        limit.cancel()
 
 
-def _answered(
-    connection: duckdb.DuckDBPyConnection, statement: str
-) -> tuple[tuple[Column, ...], list[tuple[Cell, ...]]]:
+def _answer(connection: duckdb.DuckDBPyConnection, statement: str, give: Callable[[_Answer], object]) -> None:
     found = connection.execute(statement)
     described = [(str(name), str(kind)) for name, kind, *_ in found.description or ()]
     if zoned := [name for name, kind in described if "WITH TIME ZONE" in kind]:
         raise UsageError(f"{zoned[0]} has a time zone", hint="All times are UTC: cast it, CAST(... AS TIMESTAMP)")
-    kinds = [(name, _kind(kind)) for name, kind in described]
-    fetched = found.fetchmany(_MOST_ROWS + 1)
+    kinds = [_kind(kind) for _, kind in described]
     names: dict[str, int] = {}
     columns = []
-    for name, kind in kinds:
+    for (name, _), kind in zip(described, kinds, strict=True):
         names[name] = names.get(name, 0) + 1
         columns.append(Column(name if names[name] == 1 else f"{name}_{names[name]}", kind))
-    rows = [tuple(map(_cell, row, (kind for _, kind in kinds))) for row in fetched]
-    return tuple(columns), rows
+    give(_Answer(columns=tuple(columns)))
+    left = _MOST_ROWS + 1
+    while left and (page := found.fetchmany(min(left, _ROWS))):
+        left -= len(page)
+        give(_Answer(rows=[[_sent(_cell(*pair)) for pair in zip(row, kinds, strict=True)] for row in page]))
 
 
 @contextmanager

@@ -340,7 +340,10 @@ def _plots(made: Totals, request: ReportRequest, before: Totals | None = None) -
         staged = TOTALS.pictures["staged"]
         title = staged.titled(made.by[axis : axis + 1])
         plots.append(
-            Plot(title=title, style="bar", unit=staged.axis, stacked=True, names_add_up=True, **places, series=tuple(series))
+            Plot(
+                title=title, style="bar", unit=staged.axis, stacked=True, names_add_up=True, **places,
+                series=tuple(series),
+            )
         )
     return tuple(plots)
 

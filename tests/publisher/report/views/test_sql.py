@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
+import subprocess
+import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +19,14 @@ import pytest
 from formats.ending import ending_of
 from publisher.api import Publisher
 from publisher.errors import UsageError
-from publisher.report.output import to_csv, to_json, to_markdown
+from publisher.report.output import caption, to_csv, to_json, to_markdown
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make, sql
 from publisher.report.views.sql import answered
 from publisher.sources.base import Window
+from tests.publisher.cli.program import COMMAND
 
 SINCE, UNTIL = 0, 1_796_083_200
 
@@ -72,8 +78,48 @@ def test_nothing_is_cut_silently(every_source: Publisher) -> None:
 
 
 def test_nothing_runs_for_ever() -> None:
-    with duckdb.connect(":memory:") as connection, pytest.raises(UsageError, match=r"took longer than 0.2 seconds"):
-        sql.answered(connection, "SELECT count(*) FROM range(1000000000) a, range(1000000000) b", 0.2)
+    """Not even one call of a function, which DuckDB does not interrupt."""
+    for statement in (
+        "SELECT max(hash(range)) FROM range(1000000000000)",
+        "SELECT levenshtein(repeat('ab', 500000), repeat('ba', 500000))",
+    ):
+        began = time.monotonic()
+        with pytest.raises(UsageError, match=r"took longer than 0.5 seconds"):
+            sql.answer_of_child(partial(duckdb.connect, ":memory:"), statement, 0.5)
+        assert time.monotonic() - began < 30
+        assert children() == set()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_statement_ends_with_the_program(every_source: Publisher, tmp_path: Path, stop: signal.Signals) -> None:
+    statement = "SELECT levenshtein(repeat('ab', 500000), repeat('ba', 500000))"
+    command = [*COMMAND, "--config", str(every_source.config.file), "report", "sql", statement]
+    own = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=own, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        while not (running := children(program.pid)) or not all(map(is_at_work, running)):
+            assert program.poll() is None
+        program.send_signal(stop)
+        program.communicate()
+    assert program.returncode == (-stop if stop == signal.SIGKILL else 130)
+    assert stop == signal.SIGKILL or not any(tmp_path.iterdir())
+    while any(map(is_at_work, running)):
+        pass
+
+
+def children(parent: int = 0) -> set[int]:
+    """The processes that this one, or another, has forked."""
+    number = parent or os.getpid()
+    texts = [file.read_text() for file in Path(f"/proc/{number}/task").glob("*/children")]
+    return {int(child) for text in texts for child in text.split()}
+
+
+def is_at_work(process: int) -> bool:
+    """Whether a process has used CPU time for a while and has not ended."""
+    try:
+        words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return words[0] not in "ZX" and int(words[11]) > 20
 
 
 @pytest.mark.parametrize(
@@ -87,6 +133,13 @@ def test_nothing_runs_for_ever() -> None:
 def test_what_cannot_be_answered(every_source: Publisher, statement: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         ask(every_source, statement)
+
+
+def test_numbers_of_any_size_stay_exact(every_source: Publisher) -> None:
+    found = ask(
+        every_source, f"SELECT {2**120}::HUGEINT AS h, CAST({-(2**63)} AS BIGINT) AS b, 1.10::DECIMAL(38, 2) AS d"
+    )
+    assert found.rows == ((2**120, -(2**63), 1.1),)
 
 
 def test_an_archive_has_no_deliveries(every_source: Publisher, tmp_path: Path) -> None:
@@ -136,7 +189,13 @@ def test_a_value_takes_no_more_memory_than_a_statement_may(statement: str) -> No
     before = resource.getrlimit(resource.RLIMIT_AS)
     with duckdb.connect(":memory:") as connection:
         connection.execute("SET threads = 1")
+        answers: list[Any] = []
         with pytest.raises(UsageError, match="cannot be run"):
-            answered(connection, statement)
-        assert answered(connection, "SELECT 42")[1] == [(42,)]
+            answered(connection, statement, answers.append)
+        answered(connection, "SELECT 42", answers.append)
+        assert answers[-1].rows == [[42]]
     assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_the_heading_has_no_beginning(every_source: Publisher) -> None:
+    assert caption(ask(every_source, "SELECT 1")) == "SQL, until 2026-12-01, UTC"
