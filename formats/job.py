@@ -75,10 +75,10 @@ class Events(msgspec.Struct, frozen=True, gc=False, array_like=True):
     @classmethod
     def of(cls, pairs: Iterable[tuple[int, str]]) -> Events | None:
         """The events of pairs of time and kind; None if there are none."""
-        found = tuple(pairs)
-        if not found:
+        events = tuple(pairs)
+        if not events:
             return None
-        times, kinds = zip(*found, strict=True)
+        times, kinds = zip(*events, strict=True)
         return cls(_usual_kinds_text(kinds) if len(kinds) <= _USUAL_KINDS else kinds_text(kinds), times)
 
     def pairs(self) -> Iterator[tuple[int, str]]:

@@ -526,7 +526,7 @@ class Publisher:
         with self.store.read() as connection:
             if not store_closings.closings_of(connection):
                 return set()
-        return {month for one in self.closed_months() for month in one.changes.uncorrected}
+        return {month for closed_month in self.closed_months() for month in closed_month.changes.uncorrected}
 
     def import_store(self, folder: Path) -> Manifest:
         """Store what was exported into a folder; the store is made, and must be empty."""

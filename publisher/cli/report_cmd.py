@@ -420,7 +420,7 @@ def statements(
                     "payer": one.payer,
                     "amount": str(one.total),
                     "of_year": _amount_text(one.year_total),
-                    "users": [{"user": each.user, "amount": str(each.amount)} for each in one.users],
+                    "users": [{"user": user.user, "amount": str(user.amount)} for user in one.users],
                 }
                 for one in made.all
             ],

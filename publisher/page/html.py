@@ -149,7 +149,8 @@ class Table(msgspec.Struct, frozen=True):
 def table(report: Report, hrefs: Sequence[str] = ()) -> Table:
     """The table of a report."""
     heads = tuple(
-        Heading(safe(column_heading(one)), not is_text(one), one.kind == "instant") for one in shown_columns(report)
+        Heading(safe(column_heading(shown_column)), not is_text(shown_column), shown_column.kind == "instant")
+        for shown_column in shown_columns(report)
     )
     texts = text_rows(msgspec.structs.replace(report, rows=report.rows[:MOST_ROWS]))
     rows = tuple(tuple(safe(cell) or "\N{EN DASH}" for cell in row) for row in texts)

@@ -119,7 +119,7 @@ def selected_row(query: Mapping[str, str]) -> RowSelection | None:
 def jobs_fields(query: Mapping[str, str], now: int, person: Person) -> tuple[Field, ...]:
     """The fields of the form of the list of jobs, with the filters of the address."""
     others = tuple(key for key in KEYS if key not in _OF_JOBS and query.get(key))
-    found = [
+    controls = [
         Field(
             name=key, label="Job id or name" if key == "job" else _label(key), value=query.get(key, ""),
             hint="" if key == "job" else "any",
@@ -127,9 +127,11 @@ def jobs_fields(query: Mapping[str, str], now: int, person: Person) -> tuple[Fie
         for key in (*_OF_JOBS, *others)
         if key != "user" or person.owner is None
     ]  # fmt: skip
-    counted = tuple((one, f"{one} in it" if one != "overlapping" else "overlapping it") for one in get_args(Interval))
+    counted = tuple(
+        (word, f"{word} in it" if word != "overlapping" else "overlapping it") for word in get_args(Interval)
+    )
     return (
-        *found,
+        *controls,
         *_interval_fields(query, now),
         _select("counted", "Jobs that", query.get("counted", "ended"), counted),
         *([Field(name=ROW, label="", value=query[ROW], type="hidden")] if query.get(ROW) else []),

@@ -113,8 +113,8 @@ class ReportPages:
             if not asked.filters.keys() <= {made.by}:
                 raise UsageError(f"a statement contains all jobs of a {made.by}", hint="Remove the other filters")
             if len(made.all) != 1:
-                found = f"{len(made.all):,} payers have one" if made.all else "nobody has one for this month"
-                raise UsageError(f"a statement is for one {made.by}: {found}", hint=f"Filter by {made.by}")
+                count = f"{len(made.all):,} payers have one" if made.all else "nobody has one for this month"
+                raise UsageError(f"a statement is for one {made.by}: {count}", hint=f"Filter by {made.by}")
             kind, _label, content_type = _STATEMENTS[form]
             content = document(made, made.all[0], kind)
         return _file(content, f"statement-{made.month}.{form}", content_type)
@@ -195,10 +195,10 @@ class ReportPages:
 
 def _usage_rows(report: Report, by: str) -> tuple[UsageRow, ...]:
     places = {column.name: place for place, column in enumerate(report.columns)}
-    found: list[tuple[str, Any, Any]] = [
+    amounts: list[tuple[str, Any, Any]] = [
         (str(row[0] or UNKNOWN_NAME), row[places["jobs"]], row[places["core_h"]] or 0.0) for row in report.rows
     ]
-    most = max((core_h for _name, _jobs, core_h in found), default=0.0) or 1.0
+    most = max((core_h for _name, _jobs, core_h in amounts), default=0.0) or 1.0
 
     def href(name: str) -> str:
         if name == UNKNOWN_NAME or is_others(name):
@@ -206,7 +206,7 @@ def _usage_rows(report: Report, by: str) -> tuple[UsageRow, ...]:
         return with_query(path_of(TOTALS.name), {"by": "project" if by == "user" else "user", by: escape(name)})
 
     return tuple(
-        UsageRow(safe(name), jobs, core_h, round(core_h / most * 100, 2), href(name)) for name, jobs, core_h in found
+        UsageRow(safe(name), jobs, core_h, round(core_h / most * 100, 2), href(name)) for name, jobs, core_h in amounts
     )
 
 

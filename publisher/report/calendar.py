@@ -54,20 +54,20 @@ def periods(start: int, stop: int, kind: PeriodLength, zone: ZoneInfo) -> list[R
         return [ReportPeriod(kind, start, stop)]
     first = datetime.fromtimestamp(start, zone).date()
     day = _beginning(first, kind)
-    found: list[ReportPeriod] = []
+    bins: list[ReportPeriod] = []
     while (begin := _instant(day, zone)) < stop:
         following = _following(day, kind)
         end = _instant(following, zone) if following is not None else stop
         if end > start:
-            found.append(
+            bins.append(
                 ReportPeriod(_name(day, kind), max(begin, start), min(end, stop), begin >= start and end <= stop)
             )
         if following is None:
             break
-        if len(found) > _MOST:
+        if len(bins) > _MOST:
             raise UsageError(f"more than {_MOST:,} periods", hint="Choose longer periods or a shorter interval")
         day = following
-    return found
+    return bins
 
 
 def compared_with(start: int, stop: int, how: Compared, zone: ZoneInfo) -> tuple[int, int]:

@@ -131,10 +131,10 @@ class Matching:
         number = "dense_rank() OVER (ORDER BY label) - 1 AS group_number"
         self._made.append(f"CREATE TEMP TABLE groups AS SELECT *, {number} FROM ({labels})")  # noqa: S608 - as above
         self._connection.execute(self._made[-1])
-        found = self.rows("SELECT DISTINCT label, group_number FROM groups ORDER BY group_number")
+        groups = self.rows("SELECT DISTINCT label, group_number FROM groups ORDER BY group_number")
         same = f'matching."{column}" IS NOT DISTINCT FROM groups."{column}"'
         joined = f"(SELECT matching.*, group_number FROM matching JOIN groups ON {same})"  # noqa: S608 - as above
-        return [label for label, _ in found], joined
+        return [label for label, _ in groups], joined
 
     def collected(self, name: str, columns: Mapping[str, str]) -> RowTable:
         """A new table, of columns with types, for rows that are collected while batches are read."""
@@ -142,12 +142,12 @@ class Matching:
 
     def met(self, ended: Callable[[], str]) -> Met:
         """Why nothing matches. `ended` says from when to when the existing runs ended, as the end of a sentence."""
-        found = Met(runs=self.rows("SELECT count(*) FROM inside")[0][0])
-        if not found.runs:
-            found.ended = ended()
+        met = Met(runs=self.rows("SELECT count(*) FROM inside")[0][0])
+        if not met.runs:
+            met.ended = ended()
         else:
-            found.there = {key: set(self._there(key)) for key in self._request.filters}
-        return found
+            met.there = {key: set(self._there(key)) for key in self._request.filters}
+        return met
 
     def _view(self, name: str, query: str) -> None:
         self._made.append(f"CREATE TEMP VIEW {name} AS {query}")
@@ -250,8 +250,8 @@ class RunBatch:
 
     def texts(self, name: str) -> list[str | None]:
         """A column of texts that hardly ever repeat."""
-        found: list[str | None] = self._batch.column(name).to_pylist()
-        return found
+        texts: list[str | None] = self._batch.column(name).to_pylist()
+        return texts
 
     def words(self, name: str) -> Words:
         """A column of words."""

@@ -215,14 +215,18 @@ def _has_path(matching: Matching, path: str) -> str:
     """The SQL of whether the events of a run are a path."""
     table = matching.collected("asked_path", {"kinds": "VARCHAR"})
     kinds = [row[0] for row in matching.rows(f"SELECT DISTINCT {EVENT_KINDS} FROM counting")]  # noqa: S608 - names of ours
-    table.insert(pa.table({"kinds": pa.array([one for one in kinds if path_of(one) == path], pa.string())}))
+    table.insert(pa.table({"kinds": pa.array([kind for kind in kinds if path_of(kind) == path], pa.string())}))
     return f"{EVENT_KINDS} IN (SELECT kinds FROM asked_path)"  # noqa: S608 - as above
 
 
 def _is_of_allocation(matching: Matching, context: ReportContext, words: Mapping[str, str]) -> str:
     """The SQL of whether a run counts in an allocation, its time aside."""
     name, holder = words.get("allocation", ""), words.get("holder", "")
-    same = [one for one in all_allocations(context.config)[0] if (one.name, one.holder) == (name, holder)]
+    same = [
+        all_allocation
+        for all_allocation in all_allocations(context.config)[0]
+        if (all_allocation.name, all_allocation.holder) == (name, holder)
+    ]
     if not same:
         raise UsageError("row: there is no such allocation")
     keys, resource = same[0].keys, "gpus" if same[0].resource == "gpus" else "slots"

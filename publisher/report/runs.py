@@ -119,8 +119,12 @@ class ReportContext:
         if self._store is None:
             return None
         with self._store.read() as connection:
-            found = [registry.get_source(connection, name) for name in self.config.sources]
-        reads = [past(one.last_collected if one.at_end else one.last_job_end, self.now) for one in found if one]
+            sources = [registry.get_source(connection, name) for name in self.config.sources]
+        reads = [
+            past(source.last_collected if source.at_end else source.last_job_end, self.now)
+            for source in sources
+            if source
+        ]
         return min((read for read in reads if read is not None), default=None)
 
     def purged(self, request: ReportRequest) -> dict[Month, int]:

@@ -179,12 +179,12 @@ def _classes(
 def _resolved(classes: Sequence[JobClass], config: Config) -> Any:
     enrichers = Enrichers(config)
     rows = []
-    for one in classes:
-        facts = enrichers.apply(one.source, one.facts)
+    for job_class in classes:
+        facts = enrichers.apply(job_class.source, job_class.facts)
         rows.append(
             {
-                CLASS_ID: one.id, "source": _text(one.source), "vo": _text(facts.vo), "dn": _text(facts.user_dn),
-                "prefix": _text(config.local_id_prefixes.get(one.source, "")),
+                CLASS_ID: job_class.id, "source": _text(job_class.source), "vo": _text(facts.vo),
+                "dn": _text(facts.user_dn), "prefix": _text(config.local_id_prefixes.get(job_class.source, "")),
             }
         )  # fmt: skip
     return pa.Table.from_pylist(rows, _CLASS_SCHEMA)

@@ -63,8 +63,8 @@ def _text_of_value(value: Any) -> str:
 
 def cursor_of(text: str) -> Cursor:
     """The cursor of a stored form."""
-    found: Cursor = json.loads(text)
-    return found
+    cursor: Cursor = json.loads(text)
+    return cursor
 
 
 Known = Callable[[Sequence[str]], Mapping[str, tuple[bytes, int]]]

@@ -81,7 +81,7 @@ def limited(plot: Plot, stop: int, now: int, known_until: int | None) -> Plot:
         style="bar" if plot.style == "line" and is_of_long_periods(plot) else plot.style,
         x=plot.x[:shown],
         labels=plot.labels[:shown],
-        series=tuple(msgspec.structs.replace(one, values=one.values[:shown]) for one in plot.series),
+        series=tuple(msgspec.structs.replace(series, values=series.values[:shown]) for series in plot.series),
         partial=tuple(sorted(places | {place for place in plot.partial if place < shown})),
         known_until=known_until,
         end=min(max(edges[shown], stop), now) if plot.x[0] < now else None,  # type: ignore[operator]
@@ -134,7 +134,7 @@ def marks_of(plot: Plot, stop: int, timezone: str) -> str:
 
 def unknown_text(plot: Plot) -> str:
     """What marks of unknown amounts over time mean, for a line below a picture; empty if it has none."""
-    unknown = any(value is None for one in plot.series for value in one.values)
+    unknown = any(value is None for series in plot.series for value in series.values)
     return "? or a gap: unknown" if unknown and plot.style != "heat" else ""
 
 
@@ -171,8 +171,8 @@ def interval_text(start: int, stop: int, timezone: str = "UTC") -> str:
     zone = ZoneInfo(timezone)
     texts = [f"{datetime.fromtimestamp(instant, zone):%Y-%m-%d %H:%M:%S}" for instant in (start, stop)]
     for zeros in (":00", " 00:00"):
-        if all(one.endswith(zeros) for one in texts):
-            texts = [one.removesuffix(zeros) for one in texts]
+        if all(text.endswith(zeros) for text in texts):
+            texts = [text.removesuffix(zeros) for text in texts]
     if start <= FIRST_INSTANT:
         return f"until {texts[1]}, {timezone}"
     return f"{texts[0]} until {texts[1]}, {timezone}"
@@ -189,8 +189,8 @@ def folded(plot: Plot) -> Plot:
     asked_for = plot.most if instants_of(plot) else None
     most = min(asked_for or MOST_SERIES, MOST_DRAWN)
     weights = instants_of(plot) and plot.weights
-    weights = weights or tuple(known_sum(one.values) or 0.0 for one in plot.series)
-    before = tuple(one for one in plot.series if one.before)
+    weights = weights or tuple(known_sum(series.values) or 0.0 for series in plot.series)
+    before = tuple(series for series in plot.series if series.before)
     ranked = sorted(range(len(plot.series) - len(before)), key=lambda place: -weights[place])
     kept, rest = _divided(ranked, most, sums_up=plot.stacked)
     if plot.style == "heat":
@@ -246,7 +246,9 @@ def highest_of(plot: Plot) -> float:
 
 def lowest_of(plot: Plot) -> float:
     """The lowest value of a plot over names, at most 0: adjustments can make charges negative."""
-    return min((value for one in plot.series for value in one.values if value is not None and value < 0), default=0.0)
+    return min(
+        (value for series in plot.series for value in series.values if value is not None and value < 0), default=0.0
+    )
 
 
 DASHES: Final[tuple[tuple[float, ...], ...]] = ((), (6, 2), (2, 2), (7, 2, 2, 2), (10, 3), (4, 1, 1, 1), (1, 1.5))

@@ -111,8 +111,8 @@ class Statement(msgspec.Struct, frozen=True):
     def total(self) -> Decimal:
         """The sum of the lines."""
         items = sum((item.amount for item in (*self.items, *self.left_out)), Decimal(0))  # the latter are 0.00
-        adjustments = sum((one.amount for one in self.adjustments), Decimal(0))
-        return items + adjustments + sum((one.amount for one in self.corrections), Decimal(0))
+        adjustments = sum((adjustment.amount for adjustment in self.adjustments), Decimal(0))
+        return items + adjustments + sum((correction.amount for correction in self.corrections), Decimal(0))
 
 
 class Statements(msgspec.Struct, frozen=True, kw_only=True):

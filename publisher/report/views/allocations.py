@@ -124,7 +124,7 @@ class _Computed:
             hint = "Add [[allocations]] or [[allocation_files]] to it"
             raise UsageError("the configuration has no allocation", hint=hint)
         now = context.now
-        self.first = min(one.since for one in allocations)
+        self.first = min(allocation.since for allocation in allocations)
         start = min(self.first, now - PACE_DAYS * DAY_S)
         asked = msgspec.structs.replace(request, start=start, stop=max(now, start + 1))
         with context.tables(asked, columns=columns_of(asked, *_COLUMNS), start=start) as connection:
@@ -189,11 +189,11 @@ def _with_runs(
 ) -> list[int]:
     """The allocations in which matching runs count, and those of the user that is asked for."""
     is_user = word_test("user", request.filters["user"])
-    found = {number for number, one in enumerate(allocations) if one.user is not None and is_user(one.user)}
+    numbers = {number for number, one in enumerate(allocations) if one.user is not None and is_user(one.user)}
     for table in tables:
         query = f"SELECT DISTINCT number FROM matching, {_joined(table, 'matching')}"  # noqa: S608 - as above
-        found |= {row[0] for row in matching.rows(query)}
-    return sorted(found)
+        numbers |= {row[0] for row in matching.rows(query)}
+    return sorted(numbers)
 
 
 def _sums(matching: Matching, tables: Iterable[_Table]) -> dict[int, tuple[int, int]]:

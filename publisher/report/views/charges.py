@@ -140,9 +140,11 @@ def month_charges(
 def _adjusted(settings: Charges, by: str, month: Month, request: ReportRequest) -> dict[str, list[Adjusted]]:
     """The adjustments of a month by payer, if the payers are those of the configuration."""
     adjusted: dict[str, list[Adjusted]] = {}
-    for one in settings.adjustments:
-        if by == settings.by and one.month == str(month) and _concerned(one.payer, by, request):
-            adjusted.setdefault(one.payer, []).append(Adjusted(rounded(one.amount, settings.decimals), one.reason))
+    for adjustment in settings.adjustments:
+        if by == settings.by and adjustment.month == str(month) and _concerned(adjustment.payer, by, request):
+            adjusted.setdefault(adjustment.payer, []).append(
+                Adjusted(rounded(adjustment.amount, settings.decimals), adjustment.reason)
+            )
     return adjusted
 
 
@@ -151,9 +153,9 @@ def energy_lines(context: ReportContext, request: ReportRequest, made: Statement
     if "energy" not in context.config.model_fields_set:
         return {}
     month = msgspec.structs.replace(request, start=made.start, stop=made.stop, by=(made.by,), interval=None)
-    found = energy_by(context, month)
+    energy = energy_by(context, month)
     pue = context.config.energy.pue_thousandths
-    return {label or UNKNOWN_NAME: use.line(pue) for (label,), use in found.groups}
+    return {label or UNKNOWN_NAME: use.line(pue) for (label,), use in energy.groups}
 
 
 def _unpriced(charged: ChargedUsage) -> tuple[str, ...]:
@@ -233,8 +235,8 @@ def _rows(statement: Statement) -> Iterator[tuple[Cell, ...]]:
             statement.payer, item.name, item.applies_to, float(item.quantity), item.unit, item.price, item.group_factor,
             item.job_factor, item.amount,
         )  # fmt: skip
-    for one in statement.adjustments:
-        yield (statement.payer, f"adjustment: {one.reason}", "", None, "", None, None, None, one.amount)
+    for adjustment in statement.adjustments:
+        yield (statement.payer, f"adjustment: {adjustment.reason}", "", None, "", None, None, None, adjustment.amount)
     yield _total_row(statement.payer, statement.total)
 
 

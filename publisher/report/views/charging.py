@@ -129,7 +129,7 @@ def charged_columns(settings: Charges, by: str) -> frozenset[str]:
 
 def priced(settings: Charges) -> list[Charged]:
     """The resources that have a price."""
-    return [each for each in get_args(Charged) if any(price.resource == each for price in settings.prices)]
+    return [word for word in get_args(Charged) if any(price.resource == word for price in settings.prices)]
 
 
 def _charged_energy(
@@ -140,26 +140,26 @@ def _charged_energy(
     names = _words(price_list.charges, by)
     keys = _ItemKeys(price_list.charges, by, "energy", names)
     kinds: list[tuple[tuple[str | None, ...], Used, str]] = []
-    found = ChargedUsage()
+    charged = ChargedUsage()
     of_runs = ", ".join(f'"{name}"' for name in names)
     amounts = "sum(coalesce(measured_mj, modelled_mj)), count(*), count(coalesce(measured_mj, modelled_mj))"
     everywhere = frozenset(range(len(price_list.charges.prices)))
     for row in matching.rows(f"SELECT {of_runs}, {amounts} FROM energy GROUP BY ALL ORDER BY ALL"):  # noqa: S608 - names of ours
         *given, energy_mj, runs, known = row
         words = tuple(word or "" for word in given)
-        found.met.runs += runs
-        found.met.matched += runs
-        found.energy_unknown += runs - known
+        charged.met.runs += runs
+        charged.met.matched += runs
+        charged.energy_unknown += runs - known
         usage = (energy_mj or 0) * price_list.energy.pue_thousandths
         if not usage:
             continue
         key = keys.of(everywhere, ("", ""), words)
-        found.use(key, usage, dict(zip(names, words, strict=True)), known)
+        charged.use(key, usage, dict(zip(names, words, strict=True)), known)
         if isinstance(key, Used):
             kinds.append((tuple(given), key, words[names.index("user")] or UNKNOWN_NAME))
     if sink is not None and kinds:
         _give_energy(matching, price_list, names, kinds, sink)
-    return found
+    return charged
 
 
 def _give_energy(

@@ -181,19 +181,19 @@ class _Labelled(NamedTuple):
 
 def _cores(by: tuple[str, ...], held: NodeAllocations, cores: CoresHeld) -> tuple[list[_Labelled], list[str]]:
     """The cores of the nodes of the report, in the order of their labels, and surplus cores."""
-    found: dict[tuple[str, ...], _Labelled] = {}
+    groups: dict[tuple[str, ...], _Labelled] = {}
     beyond: list[str] = []
     nodes = held.nodes()
     for of_node, node_name in zip(nodes, names_of(nodes, by), strict=True):
         node, capacity = of_node.node, of_node.capacity
         spread = cores.spread(of_node.number)
-        require_cells(len(found) + (capacity or 0), len(held.periods))  # before so many are numbered
+        require_cells(len(groups) + (capacity or 0), len(held.periods))  # before so many are numbered
         there = sorted({*range(capacity or 0), *cores.by_node.get(of_node.number, ())})
         if capacity:
             beyond += [f"{node_name}/{core}" for core in there if core >= capacity]
         elif any(spread):
             there = [_UNKNOWN_CORE]
-        require_cells(len(found) + len(there), len(held.periods))
+        require_cells(len(groups) + len(there), len(held.periods))
         for core in there:
             number = str(core) if core != _UNKNOWN_CORE else UNKNOWN_NAME
             name = f"{node_name}/{number}" if core != _UNKNOWN_CORE else node_name
@@ -201,13 +201,13 @@ def _cores(by: tuple[str, ...], held: NodeAllocations, cores: CoresHeld) -> tupl
             words["core"] = number if "node" in by else name
             label = tuple(words[key] for key in by)
             order = tuple(part for key in by for part in ((node_name, core) if key == "core" else (words[key],)))
-            one = found.setdefault(label, _Labelled(order, label, name, [_Core() for _ in held.periods]))
+            one = groups.setdefault(label, _Labelled(order, label, name, [_Core() for _ in held.periods]))
             named = cores.of_core(of_node.number, core)
             portion = capacity or 1
             for each, period, seconds, more in zip(one.each, held.periods, named, spread, strict=True):
                 inferred = Fraction(more, portion) if more and core < portion else 0
                 each.add(node.in_service_s(period), seconds, inferred, known=core != _UNKNOWN_CORE)
-    return sorted(found.values(), key=attrgetter("order")), beyond
+    return sorted(groups.values(), key=attrgetter("order")), beyond
 
 
 def _notes(cores: CoresHeld, found: list[_Labelled], beyond: list[str]) -> list[str]:

@@ -111,7 +111,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     paths = _paths(context, request)
     unreadable = 0
     met = _SampleCounts()
-    found = [_LoadBin() for _ in range(bins.count)]
+    load_bins = [_LoadBin() for _ in range(bins.count)]
     for path in paths:
         looks: dict[int, dict[str, _LoadSample]] = {}
         for sample in read_samples(path):
@@ -122,11 +122,11 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
                 for value in _values(sample, request.by):
                     _add(look.setdefault(value, _LoadSample()), sample)
         for at, values in looks.items():
-            bin_samples = found[(at - bins.start) // bins.size_s]
+            bin_samples = load_bins[(at - bins.start) // bins.size_s]
             bin_samples.number += 1
             for value, seen in values.items():
                 bin_samples.seen.setdefault(value, _LoadSamples()).add(seen)
-    nothing = None if any(bin_samples.number for bin_samples in found) else met.nothing(request, paths)
+    nothing = None if any(bin_samples.number for bin_samples in load_bins) else met.nothing(request, paths)
     notes = [f"Lines of the stat_file that are not samples: {unreadable:,}."] if unreadable else []
     if not nothing:
         notes.append("The load is that of the stat_file, whose scale is not documented.")
@@ -134,7 +134,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             notes.append(
                 f"A queue counts under each {request.by[0]} that it has, so the values do not add up to all queues."
             )
-    made = _by_key(bins, found, request.by) if request.by else _of_all(bins, found, _utilization(context, request))
+    made = (
+        _by_key(bins, load_bins, request.by) if request.by else _of_all(bins, load_bins, _utilization(context, request))
+    )
     return Report(
         view=LOAD.name,
         title="Active queues and load" + (f", by {keys_text(request.by)}" if request.by else ""),

@@ -229,13 +229,13 @@ class NodeAllocations:
 
     def nodes(self) -> list[OfNode]:
         """The nodes of the report, and what was held of each."""
-        found = []
+        of_nodes = []
         for number, node in enumerate(self.inventory.nodes):
             if self.looks_at(node):
                 one = self._use.of(number, node)
                 if node.is_named or any(one.held):
-                    found.append(one)
-        return found
+                    of_nodes.append(one)
+        return of_nodes
 
     def nothing(self, *, rows: bool) -> str | None:
         """Why there is nothing to show, and which values exist; None if there are `rows` to show.
@@ -301,11 +301,11 @@ class NodeAllocations:
 def names_of(nodes: list[OfNode], by: tuple[str, ...]) -> list[str]:
     """The names of nodes, with the cluster if nodes of two clusters have the same name."""
     in_clusters: dict[str, set[str]] = {}
-    for each in nodes:
-        in_clusters.setdefault(each.node.name, set()).add(each.node.cluster)
+    for node in nodes:
+        in_clusters.setdefault(node.node.name, set()).add(node.node.cluster)
     return [
-        f"{each.node.cluster}/{each.node.name}"
-        if len(in_clusters[each.node.name]) > 1 and "cluster" not in by
-        else each.node.name
-        for each in nodes
+        f"{node.node.cluster}/{node.node.name}"
+        if len(in_clusters[node.node.name]) > 1 and "cluster" not in by
+        else node.node.name
+        for node in nodes
     ]

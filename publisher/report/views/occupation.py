@@ -61,17 +61,17 @@ class Share:
 
 def shares(held: NodeAllocations, by: tuple[str, ...]) -> dict[tuple[str, ...], list[Share]]:
     """The share in each period, by the values of the keys."""
-    found: dict[tuple[str, ...], list[Share]] = {}
+    by_group: dict[tuple[str, ...], list[Share]] = {}
     nodes = held.nodes()
     for (_, node, capacity, amounts), name in zip(nodes, names_of(nodes, by), strict=True):
         if node.is_named and not capacity and not any(amounts):
             continue  # a node without GPUs does not lower the mean of those that have some
         words = {"cluster": node.cluster, "type": node.type, "node": name}
         label = tuple(words[key] for key in by)
-        each = found.setdefault(label, [Share() for _ in held.periods])
+        each = by_group.setdefault(label, [Share() for _ in held.periods])
         for share, amount, period in zip(each, amounts, held.periods, strict=True):
             share.add(node, capacity, amount, period)
-    return found
+    return by_group
 
 
 def in_units(amount: int, time_s: int, resource: Resource) -> float:

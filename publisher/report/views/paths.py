@@ -91,15 +91,15 @@ _Table = tuple[tuple[Column, ...], list[tuple[Cell, ...]], set[str]]
 
 
 def _counts(jobs_by_kinds: Iterable[tuple[Any, ...]]) -> _Table:
-    found: dict[str, tuple[int, str]] = {}
+    counts: dict[str, tuple[int, str]] = {}
     for kinds, jobs, example in jobs_by_kinds:
         path = path_of(kinds)
-        count, first = found.get(path, (0, example))
-        found[path] = (count + jobs, min(first, example))
-    total = sum(count for count, _ in found.values())
-    order = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
+        count, first = counts.get(path, (0, example))
+        counts[path] = (count + jobs, min(first, example))
+    total = sum(count for count, _ in counts.values())
+    order = sorted(counts.items(), key=lambda item: (-item[1][0], item[0]))
     rows: list[tuple[Cell, ...]] = [(path, count, count / total, example) for path, (count, example) in order]
-    return PATHS.columns, rows, {letter for path in found for word in path.split() for letter in _letters_of(word)}
+    return PATHS.columns, rows, {letter for path in counts for word in path.split() for letter in _letters_of(word)}
 
 
 def _letters_of(word: str) -> tuple[str, ...]:

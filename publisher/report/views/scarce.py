@@ -119,9 +119,9 @@ class _Classes:
         self._classes.add(np.arange(len(classes)), np.array(classes, np.int64))
         runs = f"(SELECT * FROM {self._started.name} JOIN {self._classes.name} USING (node) WHERE submit <= start)"  # noqa: S608 - names of ours
         labels = list(numbers)
-        found = waits_of(self._started.query, runs, ["class"], of_all=False)
-        self._matching.note("-- started: the runs that began in the interval, by their first host", found.sql)
-        return {labels[int(number)]: some for (number,), some in found.by_group.items()}
+        waits = waits_of(self._started.query, runs, ["class"], of_all=False)
+        self._matching.note("-- started: the runs that began in the interval, by their first host", waits.sql)
+        return {labels[int(number)]: some for (number,), some in waits.by_group.items()}
 
 
 def _pressure(row: tuple[Cell, ...]) -> float:

@@ -341,7 +341,12 @@ def _plots(made: Totals, request: ReportRequest, before: Totals | None = None) -
         title = staged.titled(made.by[axis : axis + 1])
         plots.append(
             Plot(
-                title=title, style="bar", unit=staged.axis, stacked=True, names_add_up=True, **places,
+                title=title,
+                style="bar",
+                unit=staged.axis,
+                stacked=True,
+                names_add_up=True,
+                **places,
                 series=tuple(series),
             )
         )

@@ -86,18 +86,18 @@ class Tallied:
 
 def tally_part(matching: Matching, request: ReportRequest) -> Tallied:
     """Tally the matching runs. Raises `UsageError`."""
-    found = Tallied(ColumnTally(request.cut()), request.by)
+    tallied = Tallied(ColumnTally(request.cut()), request.by)
     runs, columns = "matching", list(_WANTED)
     for key in request.by:
         labels, runs = matching.grouped(key)
-        found.labels = [(label,) for label in labels]
-        found.require_cells()
+        tallied.labels = [(label,) for label in labels]
+        tallied.require_cells()
         columns.append("group_number")
-    for batch in matching.batches(columns, found.met, runs):
+    for batch in matching.batches(columns, tallied.met, runs):
         start, stop, user_ms, system_ms, slots = map(batch.numbers, _TALLIED)
         group = batch.numbers("group_number") if request.by else None
-        found.tally.add(start, stop, user_ms, system_ms, slots, group)
-    return found
+        tallied.tally.add(start, stop, user_ms, system_ms, slots, group)
+    return tallied
 
 
 def _tallied(context: ReportContext, request: ReportRequest) -> Tallied:
@@ -108,8 +108,10 @@ def _tallied(context: ReportContext, request: ReportRequest) -> Tallied:
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: without a key a row for each bin; with one, for each bin and value of which anything ran."""
-    found = _tallied(context, request)
-    return _by_key(context, request, found) if request.by else _whole(context, _utilization(context, request, found))
+    tallied = _tallied(context, request)
+    return (
+        _by_key(context, request, tallied) if request.by else _whole(context, _utilization(context, request, tallied))
+    )
 
 
 def _whole(context: ReportContext, made: Utilization) -> Report:
@@ -157,7 +159,7 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
         if (one := cells[name][place]).jobs
     ]
     shown = ("queue", "slots", "queue_mean") if request.measure == "queue" else ("cpu_user", "cpu_system")
-    series = [Series(name or UNKNOWN_NAME, tuple(_amount(request, one) for one in cells[name])) for name in names]
+    series = [Series(name or UNKNOWN_NAME, tuple(_amount(request, cell) for cell in cells[name])) for name in names]
     whole = next(iter(cells.values()), ()) or measured(bins, iter([BinSums(0, 0, 0, 0, 0)] * bins.count))
     return Report(
         view=UTILIZATION.name,

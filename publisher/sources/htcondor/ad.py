@@ -249,10 +249,10 @@ def _identity(ad: Mapping[str, Value]) -> tuple[str | None, str | None, str, int
     """GlobalJobId, schedd, `cluster.process`, time of submission."""
     shown = _text(ad, "globaljobid")
     if shown is not None:
-        found = _ID.fullmatch(shown)
-        if found is None:
+        match = _ID.fullmatch(shown)
+        if match is None:
             raise LineError("GlobalJobId is not of the form schedd#cluster.process#time")
-        return shown, found["schedd"], found["job"], int(found["queued"]) if found["queued"] else None
+        return shown, match["schedd"], match["job"], int(match["queued"]) if match["queued"] else None
     cluster, process = _whole(ad, "clusterid"), _whole(ad, "procid")
     if cluster is None or process is None:
         raise LineError("the ad has neither GlobalJobId nor ClusterId and ProcId")
@@ -328,7 +328,7 @@ def _scaling(ad: Mapping[str, Value]) -> dict[str, Value]:
 
 def _benchmarks(scaling: Mapping[str, Value]) -> tuple[Benchmark, ...]:
     """Scores with their type: `MachineAttrApelSpecs0 = [ HEPSPEC = 15.2; SI2K = 2793 ]`."""
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for value in scaling.values():
         pairs = value.items() if isinstance(value, dict) else _PAIR.findall(value) if isinstance(value, str) else ()
         for kind, score in pairs:
@@ -338,8 +338,8 @@ def _benchmarks(scaling: Mapping[str, Value]) -> tuple[Benchmark, ...]:
             except (TypeError, ValueError):
                 continue
             if known and 0 < number < 1e9:
-                found.setdefault(known, number)
-    return tuple([Benchmark(kind, score) for kind, score in found.items()])
+                scores.setdefault(known, number)
+    return tuple([Benchmark(kind, score) for kind, score in scores.items()])
 
 
 def _text(ad: Mapping[str, Value], name: str) -> str | None:

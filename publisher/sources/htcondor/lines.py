@@ -69,10 +69,10 @@ class HTCondorParser:
     def resume(self, state: Any) -> None:
         """Continue with an incomplete ad."""
         try:
-            found = AdState() if state is None else msgspec.convert(state, AdState)
+            state_of_ad = AdState() if state is None else msgspec.convert(state, AdState)
         except msgspec.ValidationError:
-            found = AdState()
-        self._ad, self._whole, self._is_reported = found.ad, found.whole, found.is_reported
+            state_of_ad = AdState()
+        self._ad, self._whole, self._is_reported = state_of_ad.ad, state_of_ad.whole, state_of_ad.is_reported
 
     def waiting(self) -> str | None:
         """The incomplete ad, if there is one."""
@@ -135,14 +135,14 @@ class HTCondorParser:
 
     def _attribute(self, line: bytes) -> Outcome | None:
         """The outcome of an ordinary attribute of the present ad; None for everything else."""
-        name, found, value = line.partition(b" = ")
+        name, separator, value = line.partition(b" = ")
         key = htcondor_ad.AS_WRITTEN.get(name) or name.decode("latin-1").lower()
         if key in htcondor_ad.READ_NAMES:
             if key in self._ad or len(value) >= _LONGEST or b"\0" in value:
                 return None
             self._ad[key] = _shown(value.rstrip())
             return Line.MORE
-        ordinary = found and key.isidentifier() and not key.startswith(htcondor_ad.SCALING)
+        ordinary = separator and key.isidentifier() and not key.startswith(htcondor_ad.SCALING)
         return Line.IGNORED if ordinary else None
 
     def _apel(self, line: bytes) -> Outcome:

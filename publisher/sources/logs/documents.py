@@ -189,8 +189,8 @@ class SavedSource:
 
 
 def _with_number(file: Path, number: int, refused: UnreadableLine) -> Unreadable:
-    found = refused.of_file(str(file), number)
-    return msgspec.structs.replace(found, reason=f"job {number} of the document: {refused.reason}")
+    numbered = refused.of_file(str(file), number)
+    return msgspec.structs.replace(numbered, reason=f"job {number} of the document: {refused.reason}")
 
 
 class _Logs(LogReader):
@@ -213,10 +213,10 @@ def is_document(file: Path) -> bool:
 
 def _begun(cursor: Cursor) -> list[int]:
     try:
-        found = msgspec.convert(cursor.get(_BEGUN, []), list[int])
+        begun = msgspec.convert(cursor.get(_BEGUN, []), list[int])
     except msgspec.ValidationError:
         return []
-    return found if len(found) == _BEGUN_NUMBERS else []
+    return begun if len(begun) == _BEGUN_NUMBERS else []
 
 
 def _stamps(cursor: Cursor) -> list[Stamp]:

@@ -173,8 +173,8 @@ class Reading:
 
     def recovered(self) -> tuple[Recovered, ...]:
         """The files that were reported as not read to their end and found since the last call."""
-        found, self._recovered = tuple(self._recovered), []
-        return found
+        recovered, self._recovered = tuple(self._recovered), []
+        return recovered
 
     def waiting(self) -> list[str]:
         """The files whose last line waits for its end; the first of them by name."""

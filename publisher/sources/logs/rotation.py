@@ -64,7 +64,7 @@ class LogFiles:
         Raises `SourceMissingError` if there is no file, `SourceError` if a folder cannot be listed.
         """
         try:
-            found = [str(file) for files in (self._here(), self._elsewhere()) for file in files]
+            names = [str(file) for files in (self._here(), self._elsewhere()) for file in files]
         except PermissionError as error:
             raise SourceError(
                 f"{error.filename or self.path}: permission denied",
@@ -72,13 +72,13 @@ class LogFiles:
             ) from error
         except OSError as error:
             raise SourceError(f"{self.path}: {error.strerror or error}", hint="Correct `path` of the source") from error
-        if not found:
+        if not names:
             raise self._nothing()
-        packed = {file for file in found if file.endswith(SUFFIXES)}
-        plain = set(found) - packed if packed else set()
+        packed = {file for file in names if file.endswith(SUFFIXES)}
+        plain = set(names) - packed if packed else set()
         further = {str(folder) for folder in self.rotated_to}
         # Both are there while a copy is being compressed: its end is not written yet, and would be reported as damaged.
-        kept = [file for file in found if file not in packed or os.path.splitext(file)[0] not in plain]  # noqa: PTH122
+        kept = [file for file in names if file not in packed or os.path.splitext(file)[0] not in plain]  # noqa: PTH122
 
         # In the order of their writing: the start of a job is often in the file before that of its end.
         return sorted(kept, key=partial(_order, further))
@@ -104,12 +104,12 @@ class LogFiles:
                     several.add((folder, log))
                     written = max(written, last[folder, log])
                 last[folder, log] = written
-        found: set[str] = set()
+        names: set[str] = set()
         for log_of, (kind, date, path, grew) in last.items():
             is_log = kind == _LIVE and (self._names is not None or log_of in several or grew)
             if is_log or (kind == _DATED_COPY and len(date) in _DAY_OR_MONTH):
-                found.add(path)
-        return found
+                names.add(path)
+        return names
 
     def live_names(self) -> Callable[[str], bool]:
         """Tells of a path whether it is the name of a log that is written, not of a rotated copy, which has a number or
@@ -183,13 +183,13 @@ class LogFiles:
 
 def by_inode(folders: Iterable[Path], device: int, inode: int) -> list[Path]:
     """The files of these folders with this inode, under any name. A folder that cannot be listed has none."""
-    found = []
+    paths = []
     for entry in _entries(folders):
         if entry.inode() == inode:
             status = _status(entry)
             if status is not None and (status.st_dev, status.st_ino) == (device, inode):
-                found.append(Path(entry.path))
-    return found
+                paths.append(Path(entry.path))
+    return paths
 
 
 def newest_first(folders: Iterable[Path], changed_since_ns: int) -> list[Path]:
@@ -198,14 +198,14 @@ def newest_first(folders: Iterable[Path], changed_since_ns: int) -> list[Path]:
     Whole seconds are compared, since compressed copies keep no fractions. Bounded: see `MOST_LISTED`, `MOST_OPENED`.
     """
     since_s = changed_since_ns // 1_000_000_000
-    found: list[tuple[int, str]] = []
+    dated: list[tuple[int, str]] = []
     for entry in islice(_entries(folders), MOST_LISTED):
         if _TEMPORARY.fullmatch(entry.name):
             continue
         status = _status(entry)
         if status is not None and status.st_size and status.st_mtime_ns // 1_000_000_000 >= since_s:
-            found.append((status.st_mtime_ns, entry.path))
-    return [Path(path) for _, path in heapq.nlargest(MOST_OPENED, found)]
+            dated.append((status.st_mtime_ns, entry.path))
+    return [Path(path) for _, path in heapq.nlargest(MOST_OPENED, dated)]
 
 
 def written_after(copy: Path) -> list[Path]:

@@ -153,7 +153,7 @@ class RestOfRecord:
         same second. It may be a record by itself: a user's text may have the beginning of one, and an owner."""
         key = b" end=" if first[20:21] in {b"E", b"R"} else b" start="
         lacks = [b" queue=", b" start=", key] if b" queue=" not in first else [key]
-        if not all(each in line for each in lacks):
+        if not all(lack in line for lack in lacks):
             return False
         at = line.rpartition(key)[2].partition(b" ")[0]
         try:
