@@ -333,5 +333,5 @@ def _value(value: object) -> str:
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_key(str(key))} = {_value(each)}" for key, each in value.items()) + " }"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(each) for each in value) + "]"
+        return "[" + ", ".join(_value(item) for item in value) + "]"
     return quoted(value)

@@ -41,9 +41,11 @@ def columns(group: Group) -> TotalColumns:
     wall_s, cpu_s = duration_seconds(group.wall_ms), duration_seconds(group.cpu_ms)
     normalised: list[float]
     if group.key.score_milli:
-        normalised = [normalised_from(each, group.key.benchmark, group.key.score_milli) for each in (wall_s, cpu_s)]
+        normalised = [
+            normalised_from(seconds, group.key.benchmark, group.key.score_milli) for seconds in (wall_s, cpu_s)
+        ]
     else:
-        normalised = [normalised_seconds(each) for each in (group.normalised_wall, group.normalised_cpu)]
+        normalised = [normalised_seconds(seconds) for seconds in (group.normalised_wall, group.normalised_cpu)]
     return TotalColumns(
         group.key.when, fields, group.jobs, wall_s, cpu_s, normalised[0], normalised[1], group.earliest, group.latest
     )

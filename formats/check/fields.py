@@ -57,19 +57,19 @@ def _json_pairs(value: Any, path: str) -> Iterator[tuple[str, str]]:
         for name, each in value.items():
             yield from _json_pairs(each, f"{path}/{name}" if path else name)
     elif isinstance(value, list):
-        for each in value:
-            names = [each.pop(key) for key in _NAMES_IN_JSON if key in each] if isinstance(each, dict) else []
+        for item in value:
+            names = [item.pop(key) for key in _NAMES_IN_JSON if key in item] if isinstance(item, dict) else []
             named = names[0] if names else ""
-            yield from _json_pairs(each, f"{path}[{named}]" if named else path)
+            yield from _json_pairs(item, f"{path}[{named}]" if named else path)
     else:
         yield path, str(value)
 
 
 def _gathered(pairs: Iterable[tuple[str, str]]) -> Fields:
-    found: dict[str, list[str]] = {}
+    gathered: dict[str, list[str]] = {}
     for name, value in pairs:
-        found.setdefault(name, []).append(value)
-    return {name: tuple(values) for name, values in found.items()}
+        gathered.setdefault(name, []).append(value)
+    return {name: tuple(values) for name, values in gathered.items()}
 
 
 def changed_fields(before: Fields, after: Fields) -> Iterator[tuple[str, str | None, str | None]]:

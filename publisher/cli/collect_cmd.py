@@ -117,21 +117,21 @@ def collect(
 def _collect(publisher: Publisher, sources: Sequence[str], window: Window | None) -> None:
     with recorded(publisher, "collect") as recording:
         subprocess_worker.tune_memory()
-        found = publisher.collect(sources, window)
+        collected = publisher.collect(sources, window)
         measured = {} if sources or window is not None else publisher.read_meters()
         say_if_new_store(publisher)
-        if found is None:
+        if collected is None:
             say("another run is collecting; nothing was read")
-            found = {}
-        say_problems(found)
+            collected = {}
+        say_problems(collected)
         say_measured(measured)
-        recording.done = {"sources": collected_json(found)}
+        recording.done = {"sources": collected_json(collected)}
         if session.json:
             json_object(recording.done)
         elif not session.quiet:
-            show_collected(found)
+            show_collected(collected)
         beside = noted(recording, publisher.written_contexts(), measured)
-        raise typer.Exit(exit_code.of_run(found.values(), {}, None, contexts=beside))
+        raise typer.Exit(exit_code.of_run(collected.values(), {}, None, contexts=beside))
 
 
 def _lines_of(text: str | None) -> tuple[int, int] | None:

@@ -85,10 +85,10 @@ def _list(runs: list[ProgramRun]) -> None:
     columns = ["run", "began", "took", "command", "new jobs", *LISTED, "result"]
     rows = [
         [
-            each.run.id, iso(each.run.began_at), each.took, each.run.command, each.new,
-            *(each.total(name) for name in LISTED), _result(each),
+            summary.run.id, iso(summary.run.began_at), summary.took, summary.run.command, summary.new,
+            *(summary.total(name) for name in LISTED), _result(summary),
         ]
-        for each in map(summary_of, runs)
+        for summary in map(summary_of, runs)
     ]  # fmt: skip
     show_table("Runs of the program", columns, rows, right={"run", "new jobs", *LISTED})
     if any(run.exit_code or any(summary_of(run).errors) for run in runs):

@@ -73,7 +73,7 @@ def cancel(
 
 def _show_issued(issued: Sequence[ClosedStatement]) -> None:
     if session.json:
-        json_object(list_json([_statement_json(one) for one in issued], len(issued)))
+        json_object(list_json([_statement_json(statement) for statement in issued], len(issued)))
         return
     _show_statements(issued)
     say(f"{counted(len(issued), 'statement')} issued; `report statements` writes them as files")

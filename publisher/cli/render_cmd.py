@@ -227,8 +227,8 @@ def held_json(held: Iterable[HeldPreview]) -> list[dict[str, Any]]:
 def held_lines(held: Iterable[HeldPreview]) -> Iterator[str]:
     """A line for each reason, in the order of their first records."""
     alike: dict[str, list[str]] = {}
-    for one in held:
-        alike.setdefault(sentence(one.reason), []).append(one.record_id)
+    for held_item in held:
+        alike.setdefault(sentence(held_item.reason), []).append(held_item.record_id)
     for reason, record_ids in alike.items():
         yield f"held: {_whose(record_ids)}: {reason}"
 

@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 def status() -> None:
     """Show what was read, what each target accepted, what waits, is held, or was rejected, and what to do next."""
     with session.publisher() as publisher:
-        found = publisher.status()
+        current = publisher.status()
     if session.json:
         from importlib.metadata import version  # noqa: PLC0415
 
@@ -39,11 +39,11 @@ def status() -> None:
             "version": version("usage-publisher"),
             "now": iso(publisher.tools.clock()),
         }
-        json_object(head | status_json(found))
+        json_object(head | status_json(current))
     else:
         if publisher.missing:
             say(publisher.missing)
-        show_status(found)
+        show_status(current)
 
 
 def status_json(found: Status) -> dict[str, Any]:

@@ -55,7 +55,9 @@ def show_sums(found: Conservation) -> None:
 def _show_tools(found: Conservation) -> None:
     """Both sides of each source whose batch system's own program was asked, in what any of the programs says."""
     asked = {name: reading for name, reading in found.readings.items() if reading.own is not None}
-    said = [each for each in _OF_PROGRAMS if any(getattr(one.tool, each[0]) is not None for one in asked.values())]
+    said = [
+        program for program in _OF_PROGRAMS if any(getattr(one.tool, program[0]) is not None for one in asked.values())
+    ]
     columns = ["source", "program"]
     for _, title in said:
         columns += [title, f"{title} there"]

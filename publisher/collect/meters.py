@@ -100,16 +100,16 @@ def _store(
     result: MeterResult,
 ) -> list[int]:  # fmt: skip
     """Store these values; return the runs of which they are new or others."""
-    found: dict[tuple[str | None, int | None], list[int]] = {}
+    by_job: dict[tuple[str | None, int | None], list[int]] = {}
     named = energies.runs_named(connection, (value.job for value in values))
     for run in runs.by_ids(connection, named, run_or_damage):  # a damaged one belongs to no value
         # Two clusters have the same numbers of jobs: one's energy must not be given to the other's.
         if meter.cluster in {None, run.job.cluster}:
             started = run.job.start if run.job.execution_start is None else run.job.execution_start
-            found.setdefault((run.job.local_id, started), []).append(run.run_id)
+            by_job.setdefault((run.job.local_id, started), []).append(run.run_id)
     chosen: dict[int, int] = {}
     for value in values:
-        run_ids = found.get((value.job, value.start), [])
+        run_ids = by_job.get((value.job, value.start), [])
         result.without_run += not run_ids
         # The first meter counts: two that measure the same nodes would replace each other's values in every run.
         chosen |= {run_id: value.energy_mj for run_id in run_ids if run_id not in seen}

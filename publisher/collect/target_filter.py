@@ -165,7 +165,7 @@ def why_not_selected(
     """By run id: the targets that do not select the run now, each with the reason."""
     filters = [TargetFilter(name, config.targets[name], config) for name in names]
     ids = class_ids(connection, [run.run_id for run in runs])
-    classes = {each.id: each for each in classes_by_id(connection, sorted(set(ids.values())))}
+    classes = {job_class.id: job_class for job_class in classes_by_id(connection, sorted(set(ids.values())))}
     return {run.run_id: _why_not_selected(run, filters, classes[ids[run.run_id]]) for run in runs}
 
 

@@ -49,7 +49,7 @@ def explain(error: ValidationError, table: dict[str, Any], file: Path, text: str
     `text`: that of the file, for the numbers of lines.
     """
     lines = TomlLines(text)
-    problems = [problem for found in error.errors() for problem in _problems(found, table)]
+    problems = [problem for error_part in error.errors() for problem in _problems(error_part, table)]
     misspelt = {problem.meant for problem in problems if problem.meant}
     shown = [problem for problem in problems if not (problem.is_missing and problem.place in misspelt)]
     errors = sorted((each.as_error(file, lines.find(each.place)) for each in shown), key=lambda one: one.line or 0)
@@ -63,8 +63,8 @@ def wrong_value(field: FieldInfo, value: object) -> str | None:
     try:
         TypeAdapter(annotated).validate_python(value)
     except ValidationError as error:
-        found = error.errors()[0]
-        return _sentence(found, found.get("ctx", {}))
+        first_error = error.errors()[0]
+        return _sentence(first_error, first_error.get("ctx", {}))
     return None
 
 

@@ -73,8 +73,8 @@ def word_test(key: str, text: str) -> Callable[[str], bool]:
 
     Raises `UsageError` for an invalid range.
     """
-    if key == "task" and (found := _RANGE.fullmatch(text)):
-        first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
+    if key == "task" and (task_range := _RANGE.fullmatch(text)):
+        first, last, step = int(task_range[1]), int(task_range[2]), int(task_range[3] or 1)
         if step < 1 or last < first:
             raise UsageError(f"--task {text}: not a range of tasks such as 1-10 or 1-10:2")
         tasks = range(first, last + 1, step)

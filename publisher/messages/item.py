@@ -119,8 +119,8 @@ class ItemPage(msgspec.Struct, frozen=True, array_like=True):
 
     def until(self, place: Place) -> ItemPage:
         """The part of a page of records up to there."""
-        items = [each for each in self.items if _place_of(each) <= place]
-        held = [each for each in self.held if _place_of(each) <= place]
+        items = [item for item in self.items if _place_of(item) <= place]
+        held = [held_item for held_item in self.held if _place_of(held_item) <= place]
         return ItemPage(items, held, place)
 
 

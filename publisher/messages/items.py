@@ -95,7 +95,9 @@ def records_of(recipient: Recipient, runs: Sequence[PendingDelivery], *, guarded
     `items`; the format must have one record for each run."""
     step = _records(recipient, Scope(runs=runs, guarded=guarded))
     pages = list(step.pages)
-    return ItemPage([each for page in pages for each in page.items], [each for page in pages for each in page.held])
+    return ItemPage(
+        [item for page in pages for item in page.items], [held_item for page in pages for held_item in page.held]
+    )
 
 
 class FoundTotal(msgspec.Struct, frozen=True):

@@ -104,22 +104,24 @@ class MonthFolder:
     def _fold_classes(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> int:
         """Fold what can be summed; return how many deliveries were met."""
         met = 0
-        found: dict[int, Sums] = {}
+        by_group: dict[int, Sums] = {}
         waiting: dict[int, Members] = {}
         accepted: Counter[int] = Counter()
         damaged: list[int] = []
-        for each in sums.by_class(connection, self._target_id, bounds, self._page, self._as_waiting, damaged):
-            met += each.sums.jobs
-            if each.state in _LEFT_OUT:
+        for class_sums in sums.by_class(connection, self._target_id, bounds, self._page, self._as_waiting, damaged):
+            met += class_sums.sums.jobs
+            if class_sums.state in _LEFT_OUT:
                 continue
-            before = found.get(each.class_id)
-            found[each.class_id] = each.sums if before is None else before.plus(each.sums)
-            if each.state is State.WAITING:
-                waiting.setdefault(each.class_id, Members.packed()).add_all(each.waiting, each.revision)
-            elif each.state is State.ACCEPTED:
-                accepted[each.class_id] += each.sums.jobs
-        for job_class in classes_by_id(connection, sorted(found)):
-            total = found[job_class.id]
+            before = by_group.get(class_sums.class_id)
+            by_group[class_sums.class_id] = class_sums.sums if before is None else before.plus(class_sums.sums)
+            if class_sums.state is State.WAITING:
+                waiting.setdefault(class_sums.class_id, Members.packed()).add_all(
+                    class_sums.waiting, class_sums.revision
+                )
+            elif class_sums.state is State.ACCEPTED:
+                accepted[class_sums.class_id] += class_sums.sums.jobs
+        for job_class in classes_by_id(connection, sorted(by_group)):
+            total = by_group[job_class.id]
             waits = waiting.pop(job_class.id, None)
             try:
                 key = folded.fold.add_alike(self._preparer.prepare_class(job_class, total.earliest), total).text

@@ -306,7 +306,7 @@ class ShadowComparison:
 
     def _held(self, held: Sequence[Held]) -> Iterator[ShadowRecord]:
         """Compare what would be held: the earlier publisher may have sent it."""
-        run_ids = [each.members.run_ids[0] for each in held]
+        run_ids = [held_item.members.run_ids[0] for held_item in held]
         stored_runs, settled, view = self._runs(run_ids), self._settled(run_ids), self._recipient.view
         for each, run_id in zip(held, run_ids, strict=True):
             job, reason = stored_runs[run_id].job, f"it would be held: {sentence(each.reason)}"
@@ -384,18 +384,18 @@ class ShadowComparison:
             theirs[_user_and_month(key)].append((old, key))
         old_records: dict[str, OldRecord] = {}
         for with_same_sums in (True, False):
-            for each in ours:
-                candidates = theirs[_user_and_month(each.key)]
-                if each.name in old_records or not candidates:
+            for record in ours:
+                candidates = theirs[_user_and_month(record.key)]
+                if record.name in old_records or not candidates:
                     continue
-                best = min(candidates, key=lambda candidate: len([*_differing(candidate[1], each.key)]))
+                best = min(candidates, key=lambda candidate: len([*_differing(candidate[1], record.key)]))
                 if with_same_sums:
-                    same = [one for one in candidates if _sums_of(one[0].fields) == _sums_of(each.fields)]
+                    same = [one for one in candidates if _sums_of(one[0].fields) == _sums_of(record.fields)]
                     if not same:
                         continue
-                    best = min(same, key=lambda candidate: len([*_differing(candidate[1], each.key)]))
+                    best = min(same, key=lambda candidate: len([*_differing(candidate[1], record.key)]))
                 candidates.remove(best)
-                old_records[each.name] = best[0]
+                old_records[record.name] = best[0]
         return old_records
 
     def _compared(

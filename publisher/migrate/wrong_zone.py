@@ -96,15 +96,15 @@ def wrong_zones(others: Iterable[OtherEnds], same: EndsByDay, zones: Mapping[str
             moved[other.source] += 1
             shifts[other.source][other.end - theirs] += 1
             days[other.source].setdefault(theirs // _DAY_S, (other.end, theirs))
-    found = []
+    wrong = []
     for source, number in sorted(moved.items()):
         agreeing = same.of(source)
         if number * 2 > jobs[source] and (number >= _FEW or not agreeing):
             pairs = [*days[source].values(), *((end, end) for end in agreeing)]
             hours = tuple(shift / 3600 for shift, _ in shifts[source].most_common(_FEW))
             fitting = _fitting(pairs, zones[source])
-            found.append(WrongZone(source, zones[source], number, hours, fitting))
-    return found
+            wrong.append(WrongZone(source, zones[source], number, hours, fitting))
+    return wrong
 
 
 def _fitting(pairs: Iterable[tuple[int, int]], zone: str) -> tuple[str, ...]:

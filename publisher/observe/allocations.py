@@ -56,7 +56,7 @@ class AllocationUse(msgspec.Struct, frozen=True):
     def reached(self) -> tuple[int, ...]:
         """The thresholds that its use has reached: exact, so that a mail is not sent for what is shown as less."""
         amount = int(self.allocation.amount * _NANO) * _HOUR_MS
-        return tuple(one for one in THRESHOLDS if self.used_ms * 100 * _NANO >= one * amount)
+        return tuple(threshold for threshold in THRESHOLDS if self.used_ms * 100 * _NANO >= threshold * amount)
 
     def dry(self, now: int) -> str | None:
         """The day on which nothing is left at this pace; None: not before it ends."""

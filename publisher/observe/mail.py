@@ -42,9 +42,9 @@ def problems(
     status: Status, settings: Notices, now: int, held: Mapping[str, Sequence[HeldFor]] | None = None
 ) -> list[Problem]:
     """All problems at `now` (epoch seconds). `held`: by target, why records are held."""
-    found: list[Problem] = []
+    listed: list[Problem] = []
     if status.damaged_jobs:
-        found.append(
+        listed.append(
             Problem(
                 "store: damaged",
                 f"The store has {counted(status.damaged_jobs, 'damaged job')}, which no message includes until their "
@@ -52,12 +52,12 @@ def problems(
             )
         )
     for name, source in status.sources.items():
-        found += _of_source(name, source)
+        listed += _of_source(name, source)
     for name, target in status.targets.items():
-        found += _of_target(name, target, settings, now)
+        listed += _of_target(name, target, settings, now)
         if not target.shadow:
-            found += _of_held(name, (held or {}).get(name, ()), settings, now)
-    return found
+            listed += _of_held(name, (held or {}).get(name, ()), settings, now)
+    return listed
 
 
 def _of_allocations(uses: Sequence[AllocationUse], before: Container[str], now: int) -> tuple[list[Problem], list[str]]:
@@ -77,13 +77,13 @@ def _of_allocations(uses: Sequence[AllocationUse], before: Container[str], now: 
 
 def _of_held(name: str, held: Sequence[HeldFor], settings: Notices, now: int) -> Iterator[Problem]:
     """A problem for each reason: a new one must not hide behind a known one. `run` reports each record only once."""
-    for one in held:
-        if one.code in RELEASED_SOON and (elapsed_s(one.since, now) or 0) < settings.held_for:
+    for held_item in held:
+        if held_item.code in RELEASED_SOON and (elapsed_s(held_item.since, now) or 0) < settings.held_for:
             continue
         yield Problem(
-            f"target {name}: held, {one.code}",
-            f"Held for the target {name}, and not sent: {counted(one.jobs, 'record')} ({one.code}), the first since "
-            f"{iso(one.since)}. What is missing: usage-publisher records list --state held --target {name}",
+            f"target {name}: held, {held_item.code}",
+            f"Held for the target {name}, and not sent: {counted(held_item.jobs, 'record')} ({held_item.code}), the first "
+            f"since {iso(held_item.since)}. What is missing: usage-publisher records list --state held --target {name}",
         )
 
 

@@ -215,10 +215,10 @@ class _PageHandlers:
             if asked.list.name == "delivered" and since is None:
                 asked = msgspec.structs.replace(asked, since=asked.last_day(status))
             listed = [
-                one
+                record
                 for state in asked.list.states
                 for target in asked.targets(status)
-                for one in self._site.listed(state, target, MOST_LISTED, asked.since)
+                for record in self._site.listed(state, target, MOST_LISTED, asked.since)
             ]
             around = self._around(person, "records")
             return _page(records_page(asked, status, listed, with_ids=person.may(JOB.name), around=around))

@@ -18,14 +18,15 @@ MOST_RUNS: Final = 200
 
 def history_page(runs: Sequence[ProgramRun], total: int, around: Mapping[str, Any]) -> str:
     """The newest runs, of so many, with what each did by source and target."""
-    found = [
+    listed = [
         {
-            "one": one, "href": f"/history/{one.run.id}", "works": [*_works(one.tables)],
-            "numbers": [(name, one.total(name)) for name in LISTED], "errors": [safe(error) for error in one.errors],
+            "one": summary, "href": f"/history/{summary.run.id}", "works": [*_works(summary.tables)],
+            "numbers": [(name, summary.total(name)) for name in LISTED],
+            "errors": [safe(error) for error in summary.errors],
         }
-        for one in map(summary_of, runs)
+        for summary in map(summary_of, runs)
     ]  # fmt: skip
-    context = {"title": "Runs of the program", "runs": found, "total": total, "listed": LISTED}
+    context = {"title": "Runs of the program", "runs": listed, "total": total, "listed": LISTED}
     return markup("history.html", {**context, **around})
 
 

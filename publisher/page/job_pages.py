@@ -92,7 +92,7 @@ class JobPages:
         request = page_query.jobs_request(query, now, ends, person)
         selection = page_query.selected_row(query)
         with self._busy:
-            found = found_jobs(self._context(), request, MOST_JOBS, selection)
+            matches = found_jobs(self._context(), request, MOST_JOBS, selection)
         with_places = person.may(STATUS)
         context: dict[str, Any] = {
             "fields": page_query.jobs_fields(query, now, person), "action": JOBS,
@@ -100,13 +100,13 @@ class JobPages:
             "interval": interval_text(request.start, request.stop),
             "with_places": with_places, "row": None, **around,
         }  # fmt: skip
-        if found.total == 1 and query.get("job"):
-            job = found.jobs[0]
+        if matches.total == 1 and query.get("job"):
+            job = matches.jobs[0]
             context |= {"title": f"Job {_label(job.run.job)}", "one": self._one(job, with_places=with_places)}
             return _html("job.html", context)
         context |= {
-            "title": "Jobs", "total": found.total, "columns": _COLUMNS,
-            "rows": [_row(job, self._enriched(job.run)) for job in found.jobs], "by_id": bool(query.get("job")),
+            "title": "Jobs", "total": matches.total, "columns": _COLUMNS,
+            "rows": [_row(job, self._enriched(job.run)) for job in matches.jobs], "by_id": bool(query.get("job")),
         }  # fmt: skip
         if selection is not None:
             others = {name: value for name, value in query.items() if name != page_query.ROW}
@@ -128,7 +128,9 @@ class JobPages:
 
     def _delivery(self, run: StoredRun, place: Whereabouts) -> DeliveryRow:
         batch = place.batch
-        advice = next((one.about for one in RECORD_LISTS.values() if place.state in one.states), "")
+        advice = next(
+            (record_list.about for record_list in RECORD_LISTS.values() if place.state in record_list.states), ""
+        )
         return DeliveryRow(
             target=safe(place.target),
             state=place.state.word.replace("_", " "),

@@ -141,7 +141,7 @@ class Proxies:
 
         A text that is not an IP address, and all before it, is ignored.
         """
-        for value in reversed([each.strip() for line in forwarded_for for each in line.split(",")]):
+        for value in reversed([word.strip() for line in forwarded_for for word in line.split(",")]):
             address = _address(value)
             if address is None:
                 break

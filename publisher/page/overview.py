@@ -129,9 +129,9 @@ def headline(status: Status) -> tuple[str, Tone]:
         text
         for text, holds in (
             ("a source was not read to its end", not all(source.read_to_end for source in status.sources.values())),
-            ("jobs wait to be sent", any(RECORD_LISTS["waiting"].count(one) for one in _sent_to(status))),
-            ("held jobs need a change of the configuration", any(one.is_held for one in _sent_to(status))),
-            ("rejected jobs are to be sent again or waived", any(one.is_rejected for one in _sent_to(status))),
+            ("jobs wait to be sent", any(RECORD_LISTS["waiting"].count(target) for target in _sent_to(status))),
+            ("held jobs need a change of the configuration", any(target.is_held for target in _sent_to(status))),
+            ("rejected jobs are to be sent again or waived", any(target.is_rejected for target in _sent_to(status))),
         )
         if holds
     ]
@@ -140,9 +140,9 @@ def headline(status: Status) -> tuple[str, Tone]:
 
 def problems(status: Status) -> list[tuple[str, str]]:
     """What an administrator should look at: the source or target, and what is wrong there."""
-    found = [(name, text) for name, one in status.sources.items() for text in _source_problems(one)]
-    found += [(name, text) for name, one in status.targets.items() for text in _target_problems(one)]
-    return [(safe(name), safe(text)) for name, text in found]
+    texts = [(name, text) for name, one in status.sources.items() for text in _source_problems(one)]
+    texts += [(name, text) for name, one in status.targets.items() for text in _target_problems(one)]
+    return [(safe(name), safe(text)) for name, text in texts]
 
 
 def _source_problems(one: SourceStatus) -> Iterable[str]:
@@ -270,7 +270,7 @@ class Decision(msgspec.Struct, frozen=True):
 def decisions(status: Status, listed: Mapping[str, list[ListedRecord]]) -> list[Decision]:
     """What is held or rejected, and what to do, the most frequent reasons first. `listed`: by the name of a list, its
     oldest records."""
-    found = []
+    needed = []
     for name, records in listed.items():
         groups = reason_groups(records)
         for target, one in status.targets.items():
@@ -278,7 +278,7 @@ def decisions(status: Status, listed: Mapping[str, list[ListedRecord]]) -> list[
             total, seen = RECORD_LISTS[name].count(one), sum(len(group.records) for group in mine)
             for group in mine[:_MOST_REASONS]:
                 count = len(group.records)
-                found.append(
+                needed.append(
                     Decision(
                         group.target,
                         name,
@@ -288,7 +288,7 @@ def decisions(status: Status, listed: Mapping[str, list[ListedRecord]]) -> list[
                         with_query("/records", {"state": name, "target": target}),
                     )
                 )
-    return found
+    return needed
 
 
 def overview_page(

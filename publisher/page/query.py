@@ -276,7 +276,7 @@ def choice(query: Mapping[str, str]) -> Choice:
 def fields(kind: ViewKind, query: Mapping[str, str], now: int, person: Person) -> tuple[Field, ...]:
     """The fields of a view's form, filled in from a query. An empty `since` stays empty."""
     interval = [_month_field(query, now)] if kind.interval == "month" else _interval_fields(query, now)
-    found: list[Field] = [] if kind.interval in {"optional", "all"} else interval
+    controls: list[Field] = [] if kind.interval in {"optional", "all"} else interval
     # Other filters of the address get a field too, so that submitting the form keeps them.
     usual = _PATTERNS if {*_PATTERNS} <= {*kind.filters} else kind.filters
     others = tuple(key for key in kind.filters if key not in usual and query.get(key))
@@ -284,33 +284,33 @@ def fields(kind: ViewKind, query: Mapping[str, str], now: int, person: Person) -
         mine = key == "user" and person.owner is not None
         value = person.name if mine else query.get(key, "")
         hint = "id or name" if key in kind.required else "any"
-        found.append(Field(name=key, label=_label(key), value=value, hint="" if mine else hint, fixed=mine))
+        controls.append(Field(name=key, label=_label(key), value=value, hint="" if mine else hint, fixed=mine))
     if kind.interval == "optional":
-        found += interval
+        controls += interval
     if "measure" in kind.options:
         sizes = ("15m", "1h", "6h", "1d", "7d")
-        found.append(
+        controls.append(
             _select("bin", "Bin", query.get("bin", ""), (("", "automatic"), *((size, size) for size in sizes)))
         )
     if kind.keys and not (kind.user_key and person.owner is not None):
         label = "Stacked by" if "measure" in kind.options else "By"
         none = "as configured" if kind.user_key else "nothing"
         options = (("", none), *((key, _label(key)) for key in kind.keys_for(person.role)))
-        found.append(_select("by", label, query.get("by", "".join(kind.page_keys[-1:])), options))
+        controls.append(_select("by", label, query.get("by", "".join(kind.page_keys[-1:])), options))
         if kind.most_keys > 1:
-            found.append(_select("by2", "And by", query.get("by2", ""), options))
+            controls.append(_select("by2", "And by", query.get("by2", ""), options))
     if "compare" in kind.options:
         choices = (("", "nothing"), ("previous", "the period before"), ("year", "a year before"))
-        found.append(_select("compare", "Compare with", query.get("compare", ""), choices))
+        controls.append(_select("compare", "Compare with", query.get("compare", ""), choices))
     if "resource" in kind.options:
         lengths = tuple((length, length) for length in PERIOD_LENGTHS)
-        found.append(_select("period", "Period", query.get("period", kind.page_period), lengths))
-        resources = tuple((one, one) for one in _RESOURCES)
-        found.append(_select("resource", "Resource", query.get("resource", "cores"), resources))
+        controls.append(_select("period", "Period", query.get("period", kind.page_period), lengths))
+        resources = tuple((resource, resource) for resource in _RESOURCES)
+        controls.append(_select("resource", "Resource", query.get("resource", "cores"), resources))
     if "top" in kind.options:
-        found.append(Field(name="sort", label="Sort by", value=query.get("sort", ""), hint="column"))
-        found.append(Field(name="top", label="Top", value=query.get("top", ""), type="number", hint="all"))
-    return tuple(found)
+        controls.append(Field(name="sort", label="Sort by", value=query.get("sort", ""), hint="column"))
+        controls.append(Field(name="top", label="Top", value=query.get("top", ""), type="number", hint="all"))
+    return tuple(controls)
 
 
 def in_its_terms(text: str, fields: Iterable[Field]) -> str:

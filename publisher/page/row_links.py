@@ -128,4 +128,4 @@ class _RowLinks:
             return {}
         length = self._request.period if self._period == _PERIOD else cast("PeriodLength", self._period)
         cut = periods(self._report.start, self._report.stop, length, zone_of(self._request.timezone))
-        return {one.name: (one.start, one.stop) for one in cut}
+        return {period.name: (period.start, period.stop) for period in cut}

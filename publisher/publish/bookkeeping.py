@@ -61,13 +61,13 @@ def hold(context: DeliveryContext, held: Sequence[Held], before: State, remade: 
     if not held:
         return
     with context.store.write() as connection:
-        for each in held:
-            context.sent.held += _hold_one(context, connection, each, before)
-        context.mark_due(connection, [each.latest_end for each in held if each.latest_end is not None])
+        for held_item in held:
+            context.sent.held += _hold_one(context, connection, held_item, before)
+        context.mark_due(connection, [held_item.latest_end for held_item in held if held_item.latest_end is not None])
         if remade is not None:
             groups.mark_due(connection, context.target_id, groups.DueFor.FOLD, [remade.start])
-    for each in held:
-        _report_held(context, each)
+    for held_item in held:
+        _report_held(context, held_item)
 
 
 def block(context: DeliveryContext, batch_id: int, item: Item, outcome: Blocked) -> None:

@@ -66,12 +66,12 @@ class DeliveryStats(msgspec.Struct):
 def together(several: Sequence[DeliveryStats]) -> DeliveryStats:
     """Add up the statistics of consecutive parts; the reason to stop is that of the last part."""
     return DeliveryStats(
-        accepted=sum(each.accepted for each in several),
-        rejected=sum(each.rejected for each in several),
-        held=sum(each.held for each in several),
-        batches=sum(each.batches for each in several),
-        bytes=sum(each.bytes for each in several),
-        groups=sum(each.groups for each in several),
+        accepted=sum(context.accepted for context in several),
+        rejected=sum(context.rejected for context in several),
+        held=sum(context.held for context in several),
+        batches=sum(context.batches for context in several),
+        bytes=sum(context.bytes for context in several),
+        groups=sum(context.groups for context in several),
         paused=several[-1].paused,
-        unauthorised=any(each.unauthorised for each in several),
+        unauthorised=any(context.unauthorised for context in several),
     )

@@ -196,10 +196,10 @@ def settle(
         chosen = msgspec.structs.replace(chosen, with_suspects=False)
     if chosen.user is not None:
         mine = [each.piece for page in suspects.listed(connection, names, chosen) for each in page]
-        found = [
+        pieces = [
             unreadable_input.list_unreadable(connection, None, names, PieceFilter(some)) for some in paging.chunks(mine)
         ]
-        settled = [item for items in found for item in items]
+        settled = [item for items in pieces for item in items]
     else:
         settled = unreadable_input.list_unreadable(connection, limit, names, chosen)
     unreadable_input.require_pieces(chosen.pieces, [item.id for item in settled])

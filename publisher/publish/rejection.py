@@ -97,11 +97,11 @@ class Refusals:
 
 def _with_acceptance_between(refusals: Iterable[Refusal]) -> list[Refusal]:
     """Return the largest number of these refusals that have new records accepted between each and the next."""
-    found: list[Refusal] = []
+    split: list[Refusal] = []
     for refusal in sorted(refusals, key=lambda refusal: refusal.sent_before):
-        if not found or refusal.accepted_before > found[-1].sent_before:
-            found.append(refusal)
-    return found
+        if not split or refusal.accepted_before > split[-1].sent_before:
+            split.append(refusal)
+    return split
 
 
 # With more, memory would grow with the jobs while a service refuses all of them.
@@ -295,7 +295,7 @@ class RejectionPolicy:
         if not (yield ResendAccepted(self._proof)):
             yield Stop(f"{answer} (the service refuses even a record that it has; everything waits)")
         if since >= self.last_new and (yield from self._accepts_new()) is False:
-            yield from self._decide([one for one in self._refused.values() if not self._is_doubtful(one)])
+            yield from self._decide([refusal for refusal in self._refused.values() if not self._is_doubtful(refusal)])
             yield Stop(f"{answer} (the service accepts no new record any more; everything waits)")
 
     def _accepts_new(self) -> Steps[bool | None]:
@@ -332,7 +332,7 @@ class RejectionPolicy:
         accepts_new = (yield from self._accepts_new()) if is_any_doubtful else True
         refused = list(self._refused.values())
         if accepts_new is False:
-            yield from self._decide([one for one in refused if not self._is_doubtful(one)])
+            yield from self._decide([refusal for refusal in refused if not self._is_doubtful(refusal)])
             yield from self._stop_at(0)
         yield from self._decide(refused)
         self._deciding = False

@@ -68,8 +68,10 @@ class ClassLabels:
         unknown = sorted({class_id for class_id in class_ids if class_id not in self._known})
         if unknown:
             with self._store.read() as connection:
-                for each in classes_by_id(connection, unknown):
-                    self._known[each.id] = self.of_facts(each.source, each.facts) if each.facts.has_record else None
+                for job_class in classes_by_id(connection, unknown):
+                    self._known[job_class.id] = (
+                        self.of_facts(job_class.source, job_class.facts) if job_class.facts.has_record else None
+                    )
         return {class_id: self._known[class_id] for class_id in class_ids}
 
     def of_facts(self, source: str, facts: Job) -> tuple[str, int]:

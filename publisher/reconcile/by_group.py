@@ -218,7 +218,7 @@ class ByGroup(MonthComparison):
                 cell = expected.setdefault(values, GroupCell(keys=[]))
                 if entry.counted:
                     wall_s, cpu_s = float(entry.wall_s), float(entry.cpu_s)
-                    normalised = [None if score is None else _normalised(each, score) for each in (wall_s, cpu_s)]
+                    normalised = [None if score is None else _normalised(seconds, score) for seconds in (wall_s, cpu_s)]
                     cell.add(1, EvidenceSums(wall_s, cpu_s, normalised[0], normalised[1], entry.end, entry.end), 0.0)
                 cell.unclear = cell.unclear or not entry.counted
         return expected
@@ -345,12 +345,12 @@ def compared_of(evidence: Sequence[EvidenceGroup]) -> tuple[str, ...]:
     listed = [group for group in evidence if group.kind == "jobs"]
     if not listed:
         return ("sync",) if evidence else ()
-    found = [group.sums for group in listed]
+    sums_listed = [group.sums for group in listed]
     counts = ("amounts",) if any(group.amounts for group in listed) else ("jobs",)
     sums = [
         name.removesuffix("_s")
         for name in (*DURATIONS, *ENDS)
-        if any(getattr(each, name) is not None for each in found)
+        if any(getattr(each, name) is not None for each in sums_listed)
     ]
     has_sync = any(group.kind == "sync" for group in evidence)
     return (*counts, *sums, *dimensions_of(evidence, "jobs"), *(("sync",) if has_sync else ()))

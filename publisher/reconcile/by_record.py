@@ -107,8 +107,8 @@ class ByRecord(MonthComparison):
             self._outdated = self._sent.changed_later([entry for entry, _ in there], taken)
             self._respelled = self._match_spellings(entries, records, sent) if self._content.has_local_keys else set()
             page = ConfirmedPage([], [], [], [])
-            for entry, found in zip(entries, _found_records(entries, records, sent, gone), strict=True):
-                self._compare(month, page, entry, found)
+            for entry, at_service in zip(entries, _found_records(entries, records, sent, gone), strict=True):
+                self._compare(month, page, entry, at_service)
             month.confirmed += self._verdicts.write(page)
 
     def _as_taken(

@@ -200,7 +200,7 @@ class BySums(MonthComparison):
             self._follow(month, findings, now)
         if month.sent.jobs:
             amounts = {"jobs", *self._kind.amounts}
-            self._found.compared = tuple(each for each in ALL_MEASURES if each in amounts)
+            self._found.compared = tuple(measure for measure in ALL_MEASURES if measure in amounts)
         return None
 
     def end(self) -> None:

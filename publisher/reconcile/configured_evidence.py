@@ -20,7 +20,7 @@ def configured_evidence(settings: TargetSettings, context: TargetContext) -> Ite
     """Give the path of each file, or of a copy of the content of a URL; copies are removed at the end. Raises as
     `_path_of`."""
     with ExitStack() as stack:
-        yield [stack.enter_context(_path_of(settings, each, context)) for each in settings.evidence]
+        yield [stack.enter_context(_path_of(settings, path, context)) for path in settings.evidence]
 
 
 @contextmanager

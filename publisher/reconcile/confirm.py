@@ -88,11 +88,11 @@ class Verdicts:
 
 def counts_of(months: Iterable[MonthFound], differences: Mapping[int, int]) -> ByMonth:
     """What was found in these months. `differences`: how many by the number of the month; 0: in no known month."""
-    found = {
+    counts = {
         month.month.number: Counts(differences.get(month.month.number, 0), month.missing, month.differing)
         for month in months
     }
-    return {0: Counts(differences.get(0, 0)), **found}
+    return {0: Counts(differences.get(0, 0)), **counts}
 
 
 def remember(

@@ -146,15 +146,15 @@ class _TargetSums:
     def _add_store(self, month: Month) -> None:
         with self._store.read() as connection:
             held = list(sums.held_by_class(connection, self._target_id, month_bounds(month)))
-        known = self._labels.of([each.class_id for each in held])
-        for each in held:
-            whose = known[each.class_id]
+        known = self._labels.of([held_item.class_id for held_item in held])
+        for held_item in held:
+            whose = known[held_item.class_id]
             if whose is None:
                 continue
-            amounts = Amounts(each.jobs, each.wall_ms * whose[1], each.cpu_ms)
+            amounts = Amounts(held_item.jobs, held_item.wall_ms * whose[1], held_item.cpu_ms)
             cell = SumsKey(month.number, whose[0])
             self._add("store", cell, amounts)
-            self._add(_place(each.state), cell, amounts)
+            self._add(_place(held_item.state), cell, amounts)
 
     def _add_sent(self, month: Month) -> None:
         with self._store.read() as connection:

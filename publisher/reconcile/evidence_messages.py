@@ -26,7 +26,7 @@ def read_messages(
 
     Memory contains one message and the groups. Raises `TargetError` if the directory cannot be read.
     """
-    found: dict[tuple[str, str], EvidenceGroup] = {}
+    totals: dict[tuple[str, str], EvidenceGroup] = {}
     notes: list[str] = []
     opens_json = "json" not in form.content_type  # else what begins like JSON is a message, not a request of AMS
     for kept in spool.kept():
@@ -41,14 +41,14 @@ def read_messages(
                     records, groups = _read(format_of_message(form, inner.payload), inner.payload, as_sent)
                     database.add_records(target, records)
                     # A later message replaces the total at the receiver: added up, it would count twice.
-                    found.update(groups)
+                    totals.update(groups)
             except UnicodeDecodeError:
                 notes.append(f"{inner.label}: not text in UTF-8")
             except ValueError as error:
                 notes.append(f"{inner.label}: {error}")
     if len(notes) > _MOST_NOTES:
         notes[_MOST_NOTES:] = [f"... and {len(notes) - _MOST_NOTES} more that cannot be read"]
-    return list(found.values()), notes
+    return list(totals.values()), notes
 
 
 def _read(

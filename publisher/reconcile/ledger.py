@@ -225,7 +225,7 @@ class Ledger:
         class_id = entry.run.class_id
         if class_id not in self._classes:
             with self.store.read() as connection:
-                self._classes.update((one.id, one) for one in classes_by_id(connection, [class_id]))
+                self._classes.update((job_class.id, job_class) for job_class in classes_by_id(connection, [class_id]))
         return self._classes[class_id]
 
     def kind_of(self, entry: LedgerRun) -> tuple[int, int]:

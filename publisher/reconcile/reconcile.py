@@ -127,7 +127,7 @@ class Reconciliation:
     @property
     def agrees(self) -> bool:
         """Whether every target was compared, and no evidence contradicts the ledger."""
-        return all(found.agrees and not found.busy for found in self.targets.values())
+        return all(target_result.agrees and not target_result.busy for target_result in self.targets.values())
 
 
 def reconcile_targets(
@@ -214,7 +214,7 @@ class _OneTarget:
         self._verdicts = Verdicts(store, plan.target_id, self._found, database, tools.clock())
 
     def reconcile(self) -> None:
-        found = self._found
+        result = self._found
         if self._scope.files:
             self._by_given(self._scope.files)
             return
@@ -227,7 +227,7 @@ class _OneTarget:
                     self._by_given(paths)
                 return
             listed = self._months([])
-            service = self._make_target(found.target, self._settings, context)
+            service = self._make_target(result.target, self._settings, context)
             try:
                 self._by_service(listed, service)
             finally:
@@ -237,8 +237,8 @@ class _OneTarget:
         except PublisherError as error:
             if isinstance(error, UsageError) and not self._settings.evidence:
                 raise
-            found.unavailable, found.unauthorised = str(error), error.exit_code == CredentialError.exit_code
-            if not found.months:
+            result.unavailable, result.unauthorised = str(error), error.exit_code == CredentialError.exit_code
+            if not result.months:
                 self._months([])
             self._by_receipts(self._afresh())
 
@@ -255,19 +255,19 @@ class _OneTarget:
         self._observer(WorkAdvanced(f"reconcile {self._found.target}", self._looked_at, self._jobs or None))
 
     def _by_given(self, files: Sequence[Path]) -> None:
-        found = self._found
+        result = self._found
         if self._sends_reports:
             reports = reports_of_files(files, self._reporting_sites, self._clock())
-            found.notes = list(reports.all_notes())
+            result.notes = list(reports.all_notes())
             reported = sorted({month_of(start) for start, _ in reports.reports})
             self._compare(self._months(reported), "file", self._of_reports(reports, None))
             return
-        evidence = read_files(files, found.target, self._settings.format, self._sites, self._database)
-        found.notes = evidence.notes
+        evidence = read_files(files, result.target, self._settings.format, self._sites, self._database)
+        result.notes = evidence.notes
         months = self._months(evidence.months)
         self._compare(months, "file", self._comparisons(self._of_files(evidence)))
-        found.notes += counted_twice.notes_on_hosts(
-            self._store, self._config, self._view, evidence.groups, self._database, found.target
+        result.notes += counted_twice.notes_on_hosts(
+            self._store, self._config, self._view, evidence.groups, self._database, result.target
         )
 
     def _afresh(self) -> list[MonthFound]:

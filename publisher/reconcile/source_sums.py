@@ -99,7 +99,7 @@ def source_sums(
     `with_tool`: call the batch systems' own programs, too. If a source cannot be read to its end, its reading has the
     error. Raises `StoreError` and `StoppedError`.
     """
-    found = SourceSums({name: SourceReading() for name in sources})
+    summed = SourceSums({name: SourceReading() for name in sources})
     numbers = {month.number for month in months}
     clusters: dict[str, set[str]] = {name: set() for name in sources}
     with store.read() as connection:
@@ -108,7 +108,7 @@ def source_sums(
         as_stored = erase.pseudonyms(connection)
     with TemporaryDatabase(_TABLES, "reconcile --source", StoreFullError) as database:
         for name, source in sources.items():
-            reading = found.readings[name]
+            reading = summed.readings[name]
             try:
                 for page in source.pages({}, Window(*months_bounds(months))):
                     jobs = page.jobs if isinstance(page, Page) else [run.job() for run in page.runs]
@@ -121,11 +121,11 @@ def source_sums(
                         raise StoppedError("interrupted", hint="Nothing was changed")
             except SourceError as error:
                 reading.error = str(error)
-        _compare(store, database, labels, found)
+        _compare(store, database, labels, summed)
         if with_tool:
             for name, source in sources.items():
-                _ask_tool(database, source, months, clusters[name], found.readings[name])
-    return found
+                _ask_tool(database, source, months, clusters[name], summed.readings[name])
+    return summed
 
 
 def _ask_tool(

@@ -79,7 +79,7 @@ def _of_sacctmgr(file: AllocationFile, notes: list[str]) -> Iterator[Allocation]
             below.setdefault((cells["Cluster"], cells[parent]), []).append(cells["Account"])
     not_read: dict[str, int] = {}
     for line, cells in rows:
-        limits = [one.partition("=") for one in cells["GrpTRESMins"].split(",") if one]
+        limits = [word.partition("=") for word in cells["GrpTRESMins"].split(",") if word]
         holder = {"cluster": cells["Cluster"], "account": cells["Account"]}
         if cells["User"]:
             holder["user"] = cells["User"]

@@ -113,7 +113,7 @@ def month_in(month: Month, zone: ZoneInfo) -> tuple[int, int]:
 
 def edges(cut: list[ReportPeriod]) -> Ints:
     """The starts of the periods, and the end of the last."""
-    return np.array([*(one.start for one in cut), cut[-1].stop], np.int64)
+    return np.array([*(period.start for period in cut), cut[-1].stop], np.int64)
 
 
 def _beginning(day: date, kind: PeriodName) -> date:

@@ -81,7 +81,10 @@ def closed(context: ReportContext) -> list[ClosedMonth]:
         issued = issued_statements(connection)
         closings = in_force(connection)
     return [
-        ClosedMonth(_changes(context, closing), tuple(one for one in issued if one.closing.month == closing.month))
+        ClosedMonth(
+            _changes(context, closing),
+            tuple(statement for statement in issued if statement.closing.month == closing.month),
+        )
         for closing in closings.values()
     ]
 
@@ -108,7 +111,7 @@ def close(context: ReportContext, month: Month) -> list[ClosedStatement]:
                     f"{' '.join(map(str, _unit(price_list)))}",
                     hint=f"`usage-publisher month cancel {change.month}` issues its statements again as configured now",
                 )
-        statements = {one.payer: one for one in _whole_month(context, month)}
+        statements = {statement.payer: statement for statement in _whole_month(context, month)}
         for change in changes:
             for payer, corrections in change.corrections.items():
                 known = statements.get(payer, Statement(payer, (), ()))
@@ -218,7 +221,7 @@ def _whole_month(context: ReportContext, month: Month) -> Sequence[Statement]:
     whole = ReportRequest(start=start, stop=stop)
     made = month_charges(context, whole, PriceList.of(context.config))
     energy = energy_lines(context, whole, made)
-    return [msgspec.structs.replace(one, energy=energy.get(one.payer, "")) for one in made.all]
+    return [msgspec.structs.replace(statement, energy=energy.get(statement.payer, "")) for statement in made.all]
 
 
 def _changes(context: ReportContext, closing: Closing) -> MonthChanges:

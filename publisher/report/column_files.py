@@ -327,7 +327,7 @@ def _chunks_of(path: Path) -> dict[str, tuple[Chunk, ...]]:
     """The bytes of each column of a Parquet file; by the empty name all others."""
     file_type: Any = pq.ParquetFile
     content = path.read_bytes()
-    found: dict[str, list[Chunk]] = {"": []}
+    by_column: dict[str, list[Chunk]] = {"": []}
     covered = []
     with file_type(pa.BufferReader(content)) as file:
         metadata = file.metadata
@@ -337,14 +337,14 @@ def _chunks_of(path: Path) -> dict[str, tuple[Chunk, ...]]:
             offset, length = column.data_page_offset, column.total_compressed_size
             if column.has_dictionary_page:
                 offset = min(offset, column.dictionary_page_offset)
-            found.setdefault(column.path_in_schema, []).append(_chunk(content, offset, length))
+            by_column.setdefault(column.path_in_schema, []).append(_chunk(content, offset, length))
             covered.append((offset, offset + length))
     end = 0
     for first, stop in [*sorted(covered), (len(content), len(content))]:
         if first > end:
-            found[""].append(_chunk(content, end, first - end))
+            by_column[""].append(_chunk(content, end, first - end))
         end = max(end, stop)
-    return {name: tuple(chunks) for name, chunks in found.items()}
+    return {name: tuple(chunks) for name, chunks in by_column.items()}
 
 
 def _chunk(content: bytes, offset: int, length: int) -> Chunk:

@@ -140,8 +140,8 @@ def batch_of(
 
 
 def _metered(ids: Sequence[tuple[int, int]], metered: Mapping[int, tuple[int, int]]) -> dict[str, Ints]:
-    found = [metered.get(run_id, (UNKNOWN, UNKNOWN)) for run_id, _ in ids]
-    energy_mj, method = np.array(found, np.int64).reshape(-1, 2).T
+    energies = [metered.get(run_id, (UNKNOWN, UNKNOWN)) for run_id, _ in ids]
+    energy_mj, method = np.array(energies, np.int64).reshape(-1, 2).T
     return {"metered_mj": energy_mj, "metered_by": method}
 
 
@@ -408,11 +408,11 @@ class SlimDecoder:
                 left_to_class, one = unpack(blob)
                 packed.append(one)
                 own.append(self._values[class_id] if left_to_class else None)
-            found = self._decoder.decode(b"".join([_ARRAY, len(packed).to_bytes(4, "big"), *packed]))
+            jobs = self._decoder.decode(b"".join([_ARRAY, len(packed).to_bytes(4, "big"), *packed]))
         except (UnknownEncodingError, msgspec.DecodeError, UnicodeDecodeError):
             return [slim_of(without_slaves(self._whole(row))) for row in page]  # raises: says which run is wrong
         runs = [
-            msgspec.structs.replace(run, **values) if values else run for run, values in zip(found, own, strict=True)
+            msgspec.structs.replace(run, **values) if values else run for run, values in zip(jobs, own, strict=True)
         ]
         if self._with_slaves:
             for place, one in enumerate(packed):

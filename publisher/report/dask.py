@@ -99,15 +99,15 @@ def work(part: PartOfMonth[_Part], task: Task) -> _Part:
     file = folder_of(archive, task.month) / FILE
     try:
         with file.open("rb"):
-            found = file.stat().st_size
+            size_bytes = file.stat().st_size
     except OSError as error:
         raise UsageError(
             f"a worker on {_host()} cannot read {file}: {error.strerror}",
             hint="The archive must be readable at the same path on the machine of every worker",
         ) from error
-    if found != task.file_bytes:
+    if size_bytes != task.file_bytes:
         raise UsageError(
-            f"{file} has {found} bytes for a worker on {_host()}, and {task.file_bytes} here",
+            f"{file} has {size_bytes} bytes for a worker on {_host()}, and {task.file_bytes} here",
             hint="All machines must read the same archive. Try again when no program writes to it",
         )
     return part(task.request, task.month)

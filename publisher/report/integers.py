@@ -95,10 +95,10 @@ def distinct(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
         low, high = int(column.min()), int(column.max())
         values, width = column, high - low + 1
         if width * span >= BOUND:  # too wide: both are numbered instead
-            found, values = np.unique(column, return_inverse=True)
-            low, width = 0, len(found)
-            found, together = np.unique(together, return_inverse=True)
-            span = len(found)
+            values_there, values = np.unique(column, return_inverse=True)
+            low, width = 0, len(values_there)
+            values_there, together = np.unique(together, return_inverse=True)
+            span = len(values_there)
         together = together * width + (values - low)
         span *= width
     _, first, number = np.unique(together, return_index=True, return_inverse=True)

@@ -67,7 +67,7 @@ def _matching(
     columns = {*columns_of(asked), *chosen.columns, RUN_ID}
     with context.tables(asked, until, columns=columns, start=request.start) as connection:
         matching = Matching(connection, asked, "ended", nameless=lacking)
-        found = "matching" if selection is None else select_row(matching, context, asked, chosen)
-        ((total,),) = matching.rows(f"SELECT count(*) FROM {found}")  # noqa: S608 - names of ours
-        newest = f'SELECT {RUN_ID} FROM {found} ORDER BY "end" DESC NULLS LAST, {RUN_ID} DESC LIMIT {most}'  # noqa: S608 - as above
+        relation = "matching" if selection is None else select_row(matching, context, asked, chosen)
+        ((total,),) = matching.rows(f"SELECT count(*) FROM {relation}")  # noqa: S608 - names of ours
+        newest = f'SELECT {RUN_ID} FROM {relation} ORDER BY "end" DESC NULLS LAST, {RUN_ID} DESC LIMIT {most}'  # noqa: S608 - as above
         return total, [run_id for (run_id,) in matching.rows(newest)]

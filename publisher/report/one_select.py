@@ -88,7 +88,7 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
 
 def _named_queries(node: dict[str, Any]) -> list[str]:
     named = node.get("cte_map")
-    return [str(one["key"]) for one in named["map"]] if isinstance(named, dict) else []
+    return [str(entry["key"]) for entry in named["map"]] if isinstance(named, dict) else []
 
 
 def _require_harmless(node: dict[str, Any]) -> None:

@@ -77,10 +77,10 @@ class Placing:
         # Amounts of memory hardly ever repeat; the division of slots does.
         spread = np.zeros(batch.rows, np.int64) if by_slots else total
         placed, clusters = batch.words("placed"), batch.words("cluster")
-        found, inverse = distinct([placed.codes, clusters.codes, batch.numbers("slots"), spread])
+        distinct_kinds, inverse = distinct([placed.codes, clusters.codes, batch.numbers("slots"), spread])
         shares = [
             self._shares(placed.words[place], clusters.words[cluster], slots, some)
-            for place, cluster, slots, some in found.tolist()
+            for place, cluster, slots, some in distinct_kinds.tolist()
         ]
         counts = np.array([len(share.nodes) for share in shares], np.int64)
         begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)[:-1]])
@@ -195,8 +195,10 @@ class CoreNumbers:
         by_run = [core_numbers_of(text) for text in texts.words]
         if not any(by_run):
             return np.zeros(len(placed.row), np.int64)
-        found, inverse = distinct([texts.codes[placed.row], placed.host])
-        code_of = [self._code(by_run[run][host]) if host < len(by_run[run]) else 0 for run, host in found.tolist()]
+        distinct_kinds, inverse = distinct([texts.codes[placed.row], placed.host])
+        code_of = [
+            self._code(by_run[run][host]) if host < len(by_run[run]) else 0 for run, host in distinct_kinds.tolist()
+        ]
         codes = np.array(code_of, np.int64)[inverse]
         counts = np.array([len(numbers) for numbers in self._numbers], np.int64)
         return np.where(counts[codes] == placed.amount, codes, 0)

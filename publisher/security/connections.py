@@ -176,13 +176,17 @@ class Listener(socket.socket):
         super().close()
 
     def _waiting(self) -> list[Connection]:
-        return [each for each in self._open.values() if each.waits_since is not None and not each.dropped]
+        return [
+            connection
+            for connection in self._open.values()
+            if connection.waits_since is not None and not connection.dropped
+        ]
 
     def _make_room(self, new: Connection) -> bool:
         """Whether the new connection may stay; if necessary, the one that has waited longest is closed for it."""
         if len(self._open) >= self._most + _CLOSING:
             return False
-        kept = [each for each in self._open.values() if not each.dropped]
+        kept = [connection for connection in self._open.values() if not connection.dropped]
         same = [each for each in kept if each.client == new.client]
         crowd: list[Connection] = []
         if len(same) >= self._most_of_client and not self._is_proxy(new.place[0]):
@@ -191,7 +195,7 @@ class Listener(socket.socket):
             crowd = kept
         if not crowd:
             return True
-        waiting = [(each.waits_since, each) for each in crowd if each.waits_since is not None]
+        waiting = [(connection.waits_since, connection) for connection in crowd if connection.waits_since is not None]
         if not waiting:
             return False
         min(waiting, key=lambda one: one[0])[1].drop()

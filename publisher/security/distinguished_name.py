@@ -64,7 +64,9 @@ def slash_dn(name: x509.Name) -> str:
 
 def rfc2253_dn(name: x509.Name) -> str:
     """A name as OpenSSL writes it by RFC 2253, last part first: `CN=host,DC=org`."""
-    return ",".join("+".join(_rfc2253(*each) for each in reversed(part)) for part in reversed(list(_parts(name))))
+    return ",".join(
+        "+".join(_rfc2253(*attribute) for attribute in reversed(part)) for part in reversed(list(_parts(name)))
+    )
 
 
 def _parts(name: x509.Name) -> Iterator[list[tuple[str, Element]]]:

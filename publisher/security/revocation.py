@@ -81,7 +81,7 @@ class RevocationLists:
         if self._directory is None:
             return []
         files = sorted(self._directory.glob(f"{name_hash(issuer.subject):08x}.r*"))
-        found: list[tuple[Path, x509.CertificateRevocationList]] = []
+        read_files: list[tuple[Path, x509.CertificateRevocationList]] = []
         for file in files:
             if not LIST_FILE(file.name):
                 continue
@@ -99,8 +99,8 @@ class RevocationLists:
                 raise RevocationError(
                     f"the revocation list {file.name} is not signed by {issuer.subject.rfc4514_string()}: {_HINT}"
                 )
-            found.extend((file, revocation_list) for revocation_list in lists)
-        return found
+            read_files.extend((file, revocation_list) for revocation_list in lists)
+        return read_files
 
 
 def read_lists(file: Path) -> list[x509.CertificateRevocationList]:

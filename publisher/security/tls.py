@@ -85,7 +85,9 @@ def verified_chain(connection: Any) -> list[x509.Certificate]:
     there.
     """
     below = getattr(connection, "_sslobj", connection)
-    return [x509.load_der_x509_certificate(one.public_bytes(_DER)) for one in below.get_verified_chain()]
+    return [
+        x509.load_der_x509_certificate(certificate.public_bytes(_DER)) for certificate in below.get_verified_chain()
+    ]
 
 
 def _add_certificate(context: ssl.SSLContext, credentials: ClientCredentials) -> None:

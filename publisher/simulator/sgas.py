@@ -104,16 +104,16 @@ def answer_custom_query(text: str, rights: frozenset[str], records: Iterable[Usa
     if not rights & {"customquery:all", f"customquery:query={CUSTOM_QUERY}", group, f"{group}/{machine}"}:
         raise QueryError(403, "CustomQuery not allowed for given context")
     query = parse_query(f"{text}&time_resolution=day")
-    found: defaultdict[tuple[str, str | None, str | None], list[UsageRecord]] = defaultdict(list)
+    by_group: defaultdict[tuple[str, str | None, str | None], list[UsageRecord]] = defaultdict(list)
     for day, record in _matching(query, records):
         vo = None if record.vo is not None and record.vo.startswith("/") else record.vo
-        found[day.isoformat(), record.user, vo].append(record)
+        by_group[day.isoformat(), record.user, vo].append(record)
     lines = [
         {
             "machine_name": machine, "start_date": day, "end_date": day, "user_identity": user, "vo_name": vo,
             "n_jobs": len(members), "cpu_s": sum(map(_cpu_s, members)), "wall_s": sum(map(_wall_s, members)),
         }
-        for (day, user, vo), members in found.items()
+        for (day, user, vo), members in by_group.items()
     ]  # fmt: skip
     return Response(200, msgspec.json.encode(lines), "application/json")
 
@@ -141,11 +141,11 @@ def parse_query(text: str) -> Query:
 
 def usage(query: Query, records: Iterable[UsageRecord]) -> list[Usage]:
     """Sums by machine, user, VO and, if requested, month or day of the end of the jobs."""
-    found: defaultdict[tuple[str, str, str, str], list[tuple[date, UsageRecord]]] = defaultdict(list)
+    by_group: defaultdict[tuple[str, str, str, str], list[tuple[date, UsageRecord]]] = defaultdict(list)
     for day, record in _matching(query, records):
         part = {"collapse": "", "month": f"{day:%Y-%m}", "day": day.isoformat()}[query.resolution]
-        found[record.machine, record.user or "", record.vo or "", part].append((day, record))
-    return [_sum(members) for _, members in sorted(found.items())]
+        by_group[record.machine, record.user or "", record.vo or "", part].append((day, record))
+    return [_sum(members) for _, members in sorted(by_group.items())]
 
 
 def _matching(query: Query, records: Iterable[UsageRecord]) -> Iterator[tuple[date, UsageRecord]]:

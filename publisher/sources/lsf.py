@@ -91,10 +91,10 @@ def fields(raw: bytes) -> list[str]:
 
 def _long_fields(text: str) -> list[str]:
     """The fields of a record with a field longer than the limit of module csv, which is one for the whole process."""
-    found = _FIELD.findall(text)
+    texts = _FIELD.findall(text)
     if _FIELD.sub("", text).strip(" "):
         raise LineError("cannot be split into fields")
-    return [each[1:-1].replace('""', '"') if each[0] == '"' else each for each in found]
+    return [each[1:-1].replace('""', '"') if each[0] == '"' else each for each in texts]
 
 
 def run(record: Sequence[str], cluster: str | None) -> Job | None:

@@ -45,13 +45,13 @@ def incomplete(connection: Connection, context: SpoolingContext, kinds: Mapping[
 
     The context must have every change of this transaction's snapshot, and not be written meanwhile.
     """
-    found: Incomplete = {}
+    incomplete_objects: Incomplete = {}
     for name, kind in kinds.items():
         there = context.count(kind) if context.has_place(kind) else 0
         stored = spool_kinds.count_of(connection, name)
         if there != stored or not _is_same(connection, context, kind):
-            found[name] = ObjectCounts(there, stored)
-    return found
+            incomplete_objects[name] = ObjectCounts(there, stored)
+    return incomplete_objects
 
 
 def _is_same(connection: Connection, context: SpoolingContext, kind: Kind) -> bool:
@@ -75,5 +75,5 @@ def _ordered(value: Any) -> Any:
     if isinstance(value, Mapping):
         return sorted((key, _ordered(one)) for key, one in value.items())
     if isinstance(value, list | tuple):
-        return [_ordered(one) for one in value]
+        return [_ordered(item) for item in value]
     return int(value) if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()) else value

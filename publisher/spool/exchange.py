@@ -128,7 +128,9 @@ def import_(store: Store, folder: Path, begin_kind: Callable[[str], None] = lamb
                     hint="Nothing was imported; export again",
                 )
         engine.set_sequences(connection, [table for table in metadata.sorted_tables if "id" in table.c])
-        wrong = [f"{found.subject}: {found.message}" for found in integrity.check(connection) if found.level == "red"]
+        wrong = [
+            f"{finding.subject}: {finding.message}" for finding in integrity.check(connection) if finding.level == "red"
+        ]
         if wrong:
             raise SpoolError(f"{folder}: the export is inconsistent: {'; '.join(wrong)}")
     store.refresh_statistics()
@@ -196,15 +198,15 @@ class _Importer:
         by_source: dict[str, list[tuple[Object, Job]]] = {}
         for item in page:
             by_source.setdefault(item.values.get("source", ""), []).append((item, _job(item)))
-        found: dict[str, tuple[EncodedRun, int]] = {}
+        by_key: dict[str, tuple[EncodedRun, int]] = {}
         for source, items in by_source.items():
             interner, join = self._interner(source)
             join.items = [item for item, _ in items]
             classed = interner.classed(self._connection, [encode_run(job) for _, job in items])
-            found.update((item.key, each) for (item, _), each in zip(items, zip(*classed, strict=True), strict=True))
+            by_key.update((item.key, each) for (item, _), each in zip(items, zip(*classed, strict=True), strict=True))
         run_ids = dialect.allocate_run_ids(self._connection, runs, len(page))
         rows = [
-            row_of(*found[item.key], run_id, item.values["stored_at"])
+            row_of(*by_key[item.key], run_id, item.values["stored_at"])
             for run_id, item in zip(run_ids, page, strict=True)
         ]
         insert_runs(self._connection, rows)
@@ -244,8 +246,8 @@ def _marked(job: Job, values: Mapping[str, Any]) -> Marked:
     mark = values.get("grid_log")
     if mark != JOINED:
         return job, mark
-    found = {name: value for name in IDENTITY_FIELDS if (value := values.get(f"grid_{name}")) not in (None, ())}
-    return msgspec.structs.replace(job, **found), mark
+    marked = {name: value for name in IDENTITY_FIELDS if (value := values.get(f"grid_{name}")) not in (None, ())}
+    return msgspec.structs.replace(job, **marked), mark
 
 
 def _job(item: Object) -> Job:

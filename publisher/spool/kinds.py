@@ -216,17 +216,17 @@ def all_of(connection: Connection, kind: str) -> Iterator[Object]:
 
 def some_of(connection: Connection, kind: str, keys: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Object | None]]:
     """These jobs (by record id), deliveries (by record id and target) or messages (by number): by key, None if gone."""
-    found: dict[str, Object] = {}
+    objects: dict[str, Object] = {}
     if kind == JOBS.name:
         rows = paging.rows_in(connection, _jobs(), runs.c.record_key, [run_key(word) for word, _ in keys])
-        found.update((each.key, each) for each in map(_job, rows))
+        objects.update((each.key, each) for each in map(_job, rows))
     else:
         each = TABLES[kind]
         items = (_object_of_row(each, row) for row in _rows_of(connection, each, keys))
-        found.update((item.key, item) for item in items)
+        objects.update((item.key, item) for item in items)
     for word, target in keys:
         key = key_of(target, word) if kind == "deliveries" else key_of(word)
-        yield key, found.get(key)
+        yield key, objects.get(key)
 
 
 def _rows_of(connection: Connection, each: TableKind, keys: Sequence[tuple[str, str]]) -> Iterator[Any]:
@@ -261,8 +261,8 @@ def _grid_facts(stored: bytes) -> Mapping[str, Any]:
     mark = facts.extras.get(GRID_LOG)
     if mark != JOINED:
         return {"grid_log": mark} if mark is not None else {}
-    found = {f"grid_{name}": getattr(facts, name) for name in IDENTITY_FIELDS}
-    return {"grid_log": mark} | {name: value for name, value in found.items() if value not in (None, ())}
+    values = {f"grid_{name}": getattr(facts, name) for name in IDENTITY_FIELDS}
+    return {"grid_log": mark} | {name: value for name, value in values.items() if value not in (None, ())}
 
 
 _REFERRED: Final[Mapping[str, Column[Any]]] = {

@@ -164,18 +164,18 @@ def all_incomplete(store: Store, settings: Mapping[str, SpoolContext]) -> dict[s
 
     Raises `SpoolError` for a context that cannot be read.
     """
-    found: dict[str, Incomplete] = {}
+    by_context: dict[str, Incomplete] = {}
     with store.lock(_LOCK) as held, store.read() as connection:
         if not held or count(connection):
-            return found
+            return by_context
         for name, each in settings.items():
             context = make_context(each)
             context.startup()
             try:
-                found[name] = incomplete(connection, context, _kinds_of(name, each))
+                by_context[name] = incomplete(connection, context, _kinds_of(name, each))
             finally:
                 context.shutdown()
-    return {name: differences for name, differences in found.items() if differences}
+    return {name: differences for name, differences in by_context.items() if differences}
 
 
 class Spooler:

@@ -94,7 +94,7 @@ def new_store(url: str) -> Iterator[Finding]:
 
 def evidence(name: str, settings: TargetSettings) -> Iterator[Finding]:
     """Why a file of the evidence cannot be read; a URL is tested by `reconcile`."""
-    for file in (Path(each) for each in settings.evidence if not each.startswith("https://")):
+    for file in (Path(path) for path in settings.evidence if not path.startswith("https://")):
         if not file.is_file() or not os.access(file, os.R_OK):
             problem = "is not readable" if file.exists() else "does not exist"
             text = f"evidence: {file} {problem}: nothing can be confirmed"
@@ -199,31 +199,42 @@ def texts(config: Config) -> Iterator[Finding]:
 
 def collected(config: Config, store: Store, now: int) -> Iterator[Finding]:
     """Findings about the jobs of each source, and when it was read."""
-    for name, found in status(store, config, lambda: now, assumed=False).sources.items():
+    for name, source_status in status(store, config, lambda: now, assumed=False).sources.items():
         subject = f"source {name}"
-        yield from _clock(subject, found.times_in_future)
-        if found.times_in_future:
+        yield from _clock(subject, source_status.times_in_future)
+        if source_status.times_in_future:
             continue
-        if found.last_collected is None and not found.retired:
+        if source_status.last_collected is None and not source_status.retired:
             yield Finding(subject, "yellow", "was never read", f"Run usage-publisher collect {name}")
             continue
-        last = f"the last ended {iso(found.last_job_end)}" if found.last_job_end is not None else "none has ended"
-        text = f"{counted(found.jobs, 'job')} collected, {last}; last read {iso(found.last_collected)}"
+        last = (
+            f"the last ended {iso(source_status.last_job_end)}"
+            if source_status.last_job_end is not None
+            else "none has ended"
+        )
+        text = f"{counted(source_status.jobs, 'job')} collected, {last}; last read {iso(source_status.last_collected)}"
         level: Level = "green"
         hint = ""
-        if found.error is not None:
-            level, text, hint = "red", f"{text}; {found.error}", "Fix this; the next collect reads what was not read"
-            if found.unread_files:
+        if source_status.error is not None:
+            level, text, hint = (
+                "red",
+                f"{text}; {source_status.error}",
+                "Fix this; the next collect reads what was not read",
+            )
+            if source_status.unread_files:
                 hint = "usage-publisher collect --unreadable"
-        elif not found.read_to_end:
+        elif not source_status.read_to_end:
             level, text, hint = "yellow", f"{text}; not read to its end", "usage-publisher collect reads the rest"
-        elif found.silent:
+        elif source_status.silent:
             level, hint = "yellow", "It is silent for longer than `expect_every`. Check the batch system and its logs"
-        elif found.suspect:
-            level, text = "yellow", f"{text}; held: {counted(found.suspect, 'suspect job')}, which a user may have made"
+        elif source_status.suspect:
+            level, text = (
+                "yellow",
+                f"{text}; held: {counted(source_status.suspect, 'suspect job')}, which a user may have made",
+            )
             hint = "`usage-publisher collect --unreadable` lists them; add `--accept` or `--settle`"
-        elif found.unreadable:
-            level, text = "yellow", f"{text}; unreadable: {counted(found.unreadable, 'piece')} of input"
+        elif source_status.unreadable:
+            level, text = "yellow", f"{text}; unreadable: {counted(source_status.unreadable, 'piece')} of input"
             hint = "usage-publisher collect --unreadable"
         yield Finding(subject, level, text, hint)
 
@@ -273,34 +284,36 @@ def _suffix(host: str) -> list[str]:
 
 def targets(config: Config, store: Store, now: int) -> Iterator[Finding]:
     """Findings about the last error of each target, and what is held or rejected."""
-    for name, found in status(store, config, lambda: now, assumed=False).targets.items():
+    for name, target_status in status(store, config, lambda: now, assumed=False).targets.items():
         subject = f"target {name}"
-        yield from _clock(subject, found.times_in_future)
-        if found.shadow:
-            text = f"is a shadow: nothing is sent; waiting: {counted(found.waiting, 'job')}"
+        yield from _clock(subject, target_status.times_in_future)
+        if target_status.shadow:
+            text = f"is a shadow: nothing is sent; waiting: {counted(target_status.waiting, 'job')}"
             hint = (
                 f"To take over: usage-publisher shadow {name} --take-over --delivered-until TIME "
                 "(or --against PATH), then remove `shadow`"
             )
             yield Finding(subject, "yellow", text, hint)
-        elif found.last_error is not None:
-            since = iso(found.last_success) or ("unknown" if found.accepted else "never")
-            yield Finding(subject, "yellow", f"{found.last_error} (last success: {since})", "usage-publisher publish")
-        yield from _evidence_against(subject, name, found)
-        if found.totals_rejected:
-            text = f"rejected: {counted(found.totals_rejected, 'total')}, of which the service has other values"
+        elif target_status.last_error is not None:
+            since = iso(target_status.last_success) or ("unknown" if target_status.accepted else "never")
+            yield Finding(
+                subject, "yellow", f"{target_status.last_error} (last success: {since})", "usage-publisher publish"
+            )
+        yield from _evidence_against(subject, name, target_status)
+        if target_status.totals_rejected:
+            text = f"rejected: {counted(target_status.totals_rejected, 'total')}, of which the service has other values"
             text += f": {_totals_named(store, name, State.REJECTED)}"
             hint = f"Correct the cause, then usage-publisher republish {name} --month MONTH"
             yield Finding(subject, "yellow", text, hint)
-        if found.rejected:
-            text = f"rejected: {counted(found.rejected, 'record')}"
+        if target_status.rejected:
+            text = f"rejected: {counted(target_status.rejected, 'record')}"
             yield Finding(subject, "yellow", text, f"usage-publisher records list --state rejected --target {name}")
-        if found.totals_held:
-            text = f"held: {counted(found.totals_held, 'total')}, of which the service has other values"
+        if target_status.totals_held:
+            text = f"held: {counted(target_status.totals_held, 'total')}, of which the service has other values"
             text += f": {_totals_named(store, name, State.HELD)}"
             yield Finding(subject, "yellow", text, f"usage-publisher publish {name} tries again, and says why")
-        if found.held:
-            text = f"held: {counted(found.held, 'record')}"
+        if target_status.held:
+            text = f"held: {counted(target_status.held, 'record')}"
             yield Finding(subject, "yellow", text, f"usage-publisher records list --state held --target {name}")
 
 

@@ -50,12 +50,12 @@ def jobs_of_two_sources(config: Config, store: Store) -> Iterator[Finding]:
     with store.read() as connection:
         shared = list(shared_jobs(connection, config, config.targets))
     reported: set[tuple[str, frozenset[str]]] = set()
-    for each in shared:
-        pair = each.target, frozenset({each.source, each.other})
+    for jobs in shared:
+        pair = jobs.target, frozenset({jobs.source, jobs.other})
         if pair not in reported:
             reported.add(pair)
-            level: Level = "red" if each.is_certain else "yellow"
-            yield Finding(f"target {each.target}", level, shared_text(each), ONE_SOURCE)
+            level: Level = "red" if jobs.is_certain else "yellow"
+            yield Finding(f"target {jobs.target}", level, shared_text(jobs), ONE_SOURCE)
 
 
 def shared_text(found: SharedJobs) -> str:

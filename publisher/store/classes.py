@@ -186,8 +186,8 @@ class Interner:
 
     def _learn(self, connection: Connection, unknown: dict[bytes, bytes]) -> dict[int, Job]:
         """Ids for these facts by their keys; the facts of each by its id."""
-        found = self._found(connection, list(unknown.values()))
-        missing = [facts for facts in dict.fromkeys(unknown.values()) if facts not in found]
+        learned = self._found(connection, list(unknown.values()))
+        missing = [facts for facts in dict.fromkeys(unknown.values()) if facts not in learned]
         if missing:
             ids = dialect.allocate_run_ids(connection, classes, len(missing))
             new = [
@@ -195,11 +195,11 @@ class Interner:
                 for class_id, facts in zip(ids, missing, strict=True)
             ]
             if dialect.insert_missing_rows(connection, classes, new) == len(missing):
-                found.update(zip(missing, ids, strict=True))
+                learned.update(zip(missing, ids, strict=True))
             else:  # another publisher made some of them in the meantime
-                found.update(self._found(connection, missing))
-        self._ids.update({key: found[facts] for key, facts in unknown.items()})
-        return {found[facts]: decode_facts(facts) for facts in unknown.values()}
+                learned.update(self._found(connection, missing))
+        self._ids.update({key: learned[facts] for key, facts in unknown.items()})
+        return {learned[facts]: decode_facts(facts) for facts in unknown.values()}
 
     def _found(self, connection: Connection, blobs: Sequence[bytes]) -> dict[bytes, int]:
         by_digest = {encoded_digest(blob): blob for blob in blobs}

@@ -146,7 +146,7 @@ def tokenized(settings: str, token: Callable[[str], str]) -> str:
         if isinstance(value, dict):
             return {name: of(each, name) for name, each in value.items()}
         if isinstance(value, list):
-            return [of(each, key) for each in value]
+            return [of(item, key) for item in value]
         return {_TOKEN: token(value)} if isinstance(value, str) and key in _NAMES else value
 
     return msgspec.json.encode(of(msgspec.json.decode(settings), "")).decode()
@@ -160,7 +160,7 @@ def with_names(settings: str, names: Mapping[str, str]) -> str:
             if value.keys() == {_TOKEN}:
                 return names.get(value[_TOKEN], value[_TOKEN])
             return {name: of(each) for name, each in value.items()}
-        return [of(each) for each in value] if isinstance(value, list) else value
+        return [of(item) for item in value] if isinstance(value, list) else value
 
     with suppress(*UNREADABLE, TypeError):  # who reads a price list finds that it is damaged
         return msgspec.json.encode(of(msgspec.json.decode(settings))).decode()
@@ -335,7 +335,7 @@ def _renamed(value: Any, rename: _Rename, *, is_pattern: bool = False) -> Any:
     if isinstance(value, dict):
         return {name: _renamed(each, rename) for name, each in value.items()}
     if isinstance(value, list):
-        return [_renamed(each, rename, is_pattern=True) for each in value]
+        return [_renamed(item, rename, is_pattern=True) for item in value]
     return rename(value, is_pattern=is_pattern) if isinstance(value, str) else value
 
 
@@ -345,11 +345,11 @@ def _pattern_tokens(value: Any) -> Iterator[str]:
         for each in value.values():
             yield from _pattern_tokens(each)
     elif isinstance(value, list):
-        for each in value:
-            if isinstance(each, dict) and each.keys() == {_TOKEN}:
-                yield each[_TOKEN]
+        for item in value:
+            if isinstance(item, dict) and item.keys() == {_TOKEN}:
+                yield item[_TOKEN]
             else:
-                yield from _pattern_tokens(each)
+                yield from _pattern_tokens(item)
 
 
 def has_name(connection: Connection, is_person: Callable[[str], bool]) -> bool:

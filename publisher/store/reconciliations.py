@@ -124,15 +124,15 @@ def make_due(connection: Connection, target_id: int, now: int) -> None:
 def end_differences(connection: Connection, target_id: int, settled: int, unsettled: Mapping[int, int]) -> None:
     """Count so many differences less in the last reconciliation: their jobs were taken over. `unsettled`: how many it
     found of such jobs, by the number of the month."""
-    found, left = months_of(connection, target_id), settled
+    with_differences, left = months_of(connection, target_id), settled
     for month, jobs in unsettled.items():
-        counts = found.get(month, Counts())
+        counts = with_differences.get(month, Counts())
         ended = min(left, jobs, counts.differences)
-        found[month] = msgspec.structs.replace(counts, differences=counts.differences - ended)
+        with_differences[month] = msgspec.structs.replace(counts, differences=counts.differences - ended)
         left -= ended
-    record_months(connection, target_id, found)
+    record_months(connection, target_id, with_differences)
     query = update(reconciliations).where(reconciliations.c.target_id == target_id)
-    connection.execute(query.values(differences=sum(counts.differences for counts in found.values())))
+    connection.execute(query.values(differences=sum(counts.differences for counts in with_differences.values())))
 
 
 def unconfirmed_months(connection: Connection, target_id: int) -> dict[Month, int]:
@@ -163,8 +163,8 @@ def last_batch(connection: Connection, target_id: int) -> int:
 def accepted_after(connection: Connection, target_id: int, batch_id: int) -> int | None:
     """When the first batch after a batch was accepted; None: none was."""
     later = select(batches.c.closed_at).where(*_accepted(target_id), batches.c.id > batch_id)
-    found: int | None = connection.execute(later.order_by(batches.c.id).limit(1)).scalar()
-    return found
+    first_batch: int | None = connection.execute(later.order_by(batches.c.id).limit(1)).scalar()
+    return first_batch
 
 
 def _accepted(target_id: int) -> tuple[ColumnElement[bool], ...]:

@@ -129,7 +129,7 @@ def upsert(
     damaged = frozenset(damage_among(connection, [before.run_id for _, before in doubtful if before.finished]))
     if damaged:
         put += _restore(connection, interner, [each for each in doubtful if each[1].run_id in damaged], now)
-        changed = [each for each in changed if each[1].run_id not in damaged]
+        changed = [changed_run for changed_run in changed if changed_run[1].run_id not in damaged]
     if changed:
         put += _change(connection, interner, changed, now)
     with_cores = {run_id: run for run_id, run in with_cores.items() if run_id not in damaged}

@@ -46,13 +46,13 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False):
 def of_other_sources(connection: Connection, source_id: int, ids: Collection[str]) -> list[LookedUp]:
     """The finished runs of other sources with one of these ids, in any spelling with which they may be the same job."""
     whole, numbers = set(ids), set[str]()
-    for each in map(local_id, ids):
-        if each.part is None or each.part == "0":
-            whole.add(each.key)
-            if each.key.isdecimal():
-                numbers.add(each.key)
-        if each.key.isdecimal():
-            whole.add(f"{each.key}.{each.part or 0}")
+    for job in map(local_id, ids):
+        if job.part is None or job.part == "0":
+            whole.add(job.key)
+            if job.key.isdecimal():
+                numbers.add(job.key)
+        if job.key.isdecimal():
+            whole.add(f"{job.key}.{job.part or 0}")
     rows: list[Any] = []
     for asked, statement in ((whole, _WHOLE), (numbers, _WITH_HOST)):
         for some in paging.chunks(asked):

@@ -192,17 +192,17 @@ class WaldurTarget:
         rows = self._rows(uuid, month)
         others = self._others(uuid, month, ours, rows)
         receipt = {"unchanged": 1}
-        if any(each.type not in rows or rows[each.type].usage != each.amount for each in ours):
+        if any(amount.type not in rows or rows[amount.type].usage != amount.amount for amount in ours):
             self._write(uuid, month, ours)
             rows = self._rows(uuid, month)
-            for each in ours:
-                if each.type not in rows or rows[each.type].usage != each.amount:
-                    has = rows[each.type].usage if each.type in rows else "nothing"
-                    text = f"Waldur accepted {each.amount} {each.type} of {month} and then had {has}"
+            for amount in ours:
+                if amount.type not in rows or rows[amount.type].usage != amount.amount:
+                    has = rows[amount.type].usage if amount.type in rows else "nothing"
+                    text = f"Waldur accepted {amount.amount} {amount.type} of {month} and then had {has}"
                     raise UnreportedError(Blocked(text))
             receipt = {"reported": 1}
-        for each in ours:
-            receipt["users"] = receipt.get("users", 0) + self._report_users(each, rows[each.type], others)
+        for amount in ours:
+            receipt["users"] = receipt.get("users", 0) + self._report_users(amount, rows[amount.type], others)
         return receipt
 
     def _others(
@@ -211,18 +211,18 @@ class WaldurTarget:
         """What Waldur has of users, by component and name. Raises `UnreportedError` for values of another writer."""
         until = self._settings.replaces_until
         replaces = until is not None and month_bounds(month)[0] <= until
-        for each in ours:
-            has = rows[each.type].usage if each.type in rows else Decimal(0)
-            if has and not replaces and has not in {each.amount, *each.before}:
-                sent = f"{each.amount} is sent"
-                if each.before:
-                    sent = f"{', '.join(map(str, each.before))} was sent before, {sent} now"
-                raise self._another_writer(f"{each.type} of {month} is {has}; {sent}")
-        if not any(each.users for each in ours):
+        for amount in ours:
+            has = rows[amount.type].usage if amount.type in rows else Decimal(0)
+            if has and not replaces and has not in {amount.amount, *amount.before}:
+                sent = f"{amount.amount} is sent"
+                if amount.before:
+                    sent = f"{', '.join(map(str, amount.before))} was sent before, {sent} now"
+                raise self._another_writer(f"{amount.type} of {month} is {has}; {sent}")
+        if not any(amount.users for amount in ours):
             return {}
         usages = {(each.component_type, each.username): each.usage for each in self._api.user_usages(month, resource)}
-        known = {(each.type, user.username): {user.usage, *user.before} for each in ours for user in each.users}
-        types = {each.type for each in ours}
+        known = {(amount.type, user.username): {user.usage, *user.before} for amount in ours for user in amount.users}
+        types = {amount.type for amount in ours}
         for (component, user), usage in usages.items():
             if usage and not replaces and component in types and usage not in known.get((component, user), ()):
                 raise self._another_writer(
@@ -238,7 +238,10 @@ class WaldurTarget:
 
     def _write(self, resource: str, month: Month, ours: Sequence[ComponentAmount]) -> None:
         """Report the amounts, of all components at once: `current_usages` of the resource keeps only these."""
-        body: dict[str, Any] = {"resource": resource, "usages": _usages({each.type: each.amount for each in ours})}
+        body: dict[str, Any] = {
+            "resource": resource,
+            "usages": _usages({amount.type: amount.amount for amount in ours}),
+        }
         now = int(self._identity.clock())
         first, end = month_bounds(month)
         if first + _EDGE_S <= now < end - _EDGE_S:

@@ -80,9 +80,9 @@ class FormatSuite:
         assert form.columns is not None
         read = form.columns(message)
         rendered = [self._record(form, job) for job in jobs]
-        if any(each.record_id for each in rendered):
-            assert [each.record_id for each in read] == [each.record_id for each in rendered]
-        assert [each.wall_ms for each in read] == [job.wall_ms for job in jobs]
+        if any(record.record_id for record in rendered):
+            assert [record.record_id for record in read] == [record.record_id for record in rendered]
+        assert [record.wall_ms for record in read] == [job.wall_ms for job in jobs]
 
     def test_a_message_is_cut_into_the_records_that_it_was_made_of(self, form: Format) -> None:
         """`pieces` of a message give the records, byte by byte."""

@@ -167,10 +167,10 @@ class SourceSuite:
             file.write(garbage)
         self.write(log, self._runs([2]))
         jobs, unreadable, _ = self._read(log, {})
-        suspects = [each for each in unreadable if each.suspect is not None]
+        suspects = [piece for piece in unreadable if piece.suspect is not None]
         assert len(jobs) + len(suspects) == 2
         assert len(unreadable) > len(suspects)
-        assert all(each.file and each.reason for each in unreadable)
+        assert all(piece.file and piece.reason for piece in unreadable)
 
     def test_the_store_has_each_run_once(self, log: Path, tmp_path: Path) -> None:
         """Collected with kills at each event, into a real store."""

@@ -382,7 +382,7 @@ class TargetSuite:
             sent = [message for message in site.messages if message.format == site.target_settings.records]
             assert sorted((each.batch_id, each.payload) for each in sent) == messages
             held, reasons = site.in_state(NAME, State.HELD), site.reasons(NAME)
-            named = {each.record_id: sentence(each.reason) for each in shown.held}
+            named = {held_item.record_id: sentence(held_item.reason) for held_item in shown.held}
             assert {name: reasons[name] for name in held & named.keys()} == {
                 name: named[name] for name in held & named.keys()
             }

@@ -107,7 +107,7 @@ def with_texts(statement: Statement, text: Callable[[str], str]) -> Statement:
 
 def issued_statements(connection: Connection) -> list[ClosedStatement]:
     """All issued statements by number. Raises `StoreCorruptError`."""
-    closings = {one.id: one for one in closed_months.closings_of(connection)}
+    closings = {closing.id: closing for closing in closed_months.closings_of(connection)}
     rows = closed_months.issued(connection)
     if not rows:
         return []
@@ -148,7 +148,7 @@ def closing_of(context: ReportContext, request: ReportRequest) -> Closing | None
 
 def in_force(connection: Connection) -> dict[int, Closing]:
     """The closings by the number of their month, without those that were replaced."""
-    return {one.month: one for one in closed_months.closings_of(connection) if one.successor is None}
+    return {closing.month: closing for closing in closed_months.closings_of(connection) if closing.successor is None}
 
 
 def closed_price_list(context: ReportContext, request: ReportRequest) -> PriceList | None:

@@ -134,7 +134,7 @@ def _sections(one: Statement) -> list[StatementSection]:
             ],
         )
     )
-    found: list[StatementSection] = []
+    parts: list[StatementSection] = []
     number = 0
     for title, some_lines in sections:
         lines = []
@@ -145,8 +145,8 @@ def _sections(one: Statement) -> list[StatementSection]:
             lines.append(StatementLine(tuple(map(_safe, cells)), _safe(note)))
         if lines:
             total = sum((amount for _, amount, _, _ in some_lines), Decimal(0))
-            found.append(StatementSection(title, tuple(lines), _amount(total)))
-    return found
+            parts.append(StatementSection(title, tuple(lines), _amount(total)))
+    return parts
 
 
 def _users(one: Statement) -> Iterator[tuple[str, ...]]:

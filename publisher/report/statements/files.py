@@ -33,11 +33,11 @@ def write(made: Statements, directory: Path, kinds: tuple[Kind, ...]) -> Stateme
     replaced = 0
     try:
         require_own_folder(folder)
-        for one in made.all:
+        for statement in made.all:
             for kind in kinds:
-                file = folder / f"{_file_name(one.payer)}{SUFFIXES[kind]}"
+                file = folder / f"{_file_name(statement.payer)}{SUFFIXES[kind]}"
                 replaced += file.exists()
-                write_whole(file, document(made, one, kind))
+                write_whole(file, document(made, statement, kind))
                 files.append(file)
     except OSError as error:
         raise OutputError(f"statements cannot be written to {folder}: {error.strerror}") from error

@@ -75,7 +75,7 @@ def focus(made: Statements, form: FocusForm) -> bytes:
     if _CODE.fullmatch(made.currency) is None:
         hint = "Set currency in [charges] to its code in ISO 4217, such as EUR"
         raise UsageError(f"FOCUS has codes of currencies, and {made.currency!r} is not a code", hint=hint)
-    rows = [row for one in made.all for row in _rows(made, one)]
+    rows = [row for statement in made.all for row in _rows(made, statement)]
     if form == "parquet":
         table = {name: pa.array([row.get(name) for row in rows], _TYPES[name]) for name in COLUMNS}
         content = io.BytesIO()

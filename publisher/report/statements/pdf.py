@@ -194,7 +194,7 @@ def _drawable(made: StatementDocument) -> StatementDocument:
             return "".join(letter if ord(letter) in known else "?" for letter in value)
         if isinstance(value, dict):
             return {key: drawable(each) for key, each in value.items()}
-        return [drawable(each) for each in value] if isinstance(value, list | tuple) else value
+        return [drawable(item) for item in value] if isinstance(value, list | tuple) else value
 
     return convert(drawable(builtins), StatementDocument)
 

@@ -145,7 +145,7 @@ class Statements(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def total(self) -> Decimal:
         """The total of all payers."""
-        return sum((one.total for one in self.all), Decimal(0))
+        return sum((statement.total for statement in self.all), Decimal(0))
 
     @property
     def year_start(self) -> str:
@@ -183,7 +183,7 @@ def _lost_note(made: Statements) -> tuple[str, ...]:
     lost = [statement.lost for statement in made.all if statement.lost is not None]
     if not lost:
         return ()
-    runs, amount = sum(one.runs for one in lost), sum((one.amount for one in lost), Decimal(0))
+    runs, amount = sum(lost_runs.runs for lost_runs in lost), sum((lost_runs.amount for lost_runs in lost), Decimal(0))
     payers = f"{len(lost)} of {counted(len(made.all), 'payer')}"
     note = (
         f"{counted(runs, 'lost run')} of {payers}: {amount:,f} {made.currency} are charged for estimated times. A job "

@@ -64,18 +64,18 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
     made = month_charges(context, request)
     month = month_of(request.start)
     energy = energy_lines(context, request, made)
-    year: dict[str, Decimal] = {one.payer: one.total for one in made.all}
+    year: dict[str, Decimal] = {statement.payer: statement.total for statement in made.all}
     for number in range(1, month.month):
         start, stop = month_bounds(Month(month.year, number))
-        for one in month_charges(context, msgspec.structs.replace(request, start=start, stop=stop)).all:
-            year[one.payer] = year.get(one.payer, Decimal(0)) + one.total
+        for statement in month_charges(context, msgspec.structs.replace(request, start=start, stop=stop)).all:
+            year[statement.payer] = year.get(statement.payer, Decimal(0)) + statement.total
     earlier = msgspec.structs.replace(request, start=month_bounds(Month(month.year, 1))[0], stop=request.start)
     purged = context.purged_note(earlier) if month.month > 1 else ""
     return msgspec.structs.replace(
         made,
         all=tuple(
-            msgspec.structs.replace(one, year_total=year[one.payer], energy=energy.get(one.payer, ""))
-            for one in made.all
+            msgspec.structs.replace(statement, year_total=year[statement.payer], energy=energy.get(statement.payer, ""))
+            for statement in made.all
         ),
         year_total=sum(year.values(), Decimal(0)),
         year_note=purged and f"In the total since {made.year_start}: {purged[0].lower()}{purged[1:]}",
@@ -110,7 +110,7 @@ def month_charges(
     lost = lost_runs(settings, charged.lost_usage, charged.lost_runs)
     users = {} if by == "user" else user_charges(settings, charged.users)
     adjusted = _adjusted(settings, by, month, request)
-    found = tuple(
+    made_statements = tuple(
         Statement(payer, items, tuple(adjusted.get(payer, ())), left_out, lost.get(payer), users.get(payer, ()))
         for payer in sorted(lines.keys() | adjusted.keys())
         for items, left_out in [lines.get(payer, ((), ()))]
@@ -123,12 +123,12 @@ def month_charges(
         by=by,
         currency=settings.currency,
         decimals=settings.decimals,
-        all=found,
+        all=made_statements,
         price_notes=(
             *_unpriced(charged),
             *_doubts(settings, by, lines.keys(), [payer for payer in adjusted if payer not in lines]),
         ),
-        nothing=None if found else nothing,
+        nothing=None if made_statements else nothing,
         made_at=context.now,
         settings=context.config.statements,
         purged=context.purged_note(request),
@@ -271,8 +271,8 @@ def _largest(report: Report, request: ReportRequest, made: Statements) -> Report
 
 
 def _plots(made: Statements) -> tuple[Plot, ...]:
-    series = (Series("charges", tuple(float(one.total) for one in made.all)),)
-    names = tuple(one.payer for one in made.all)
+    series = (Series("charges", tuple(float(statement.total) for statement in made.all)),)
+    names = tuple(statement.payer for statement in made.all)
     picture = CHARGES.pictures["charges"]
     return (
         Plot(

@@ -234,11 +234,11 @@ class _Charging:
             self._classes.setdefault((one.cluster, one.type), len(self._classes)) for one in self._inventory.nodes
         ]
         class_of = np.array(of_nodes, np.int64)
-        found, inverse = distinct([class_of[node], *(column.codes[row] for column in columns)])
+        distinct_kinds, inverse = distinct([class_of[node], *(column.codes[row] for column in columns)])
         classes = list(self._classes)
         kinds = [
             (classes[number], tuple(column.words[code] for column, code in zip(columns, codes, strict=True)))
-            for number, *codes in found.tolist()
+            for number, *codes in distinct_kinds.tolist()
         ]
         self._count_lost(batch, np.unique(row))
         wall_ms = np.maximum(batch.numbers("wall_ms"), 0)
@@ -246,7 +246,7 @@ class _Charging:
         parts = self._hours.spread(batch.numbers("start"), batch.numbers("stop"), wall_ms)
         for part, of_part in zip(self._hours.parts, parts, strict=True):
             products = _products(amount, of_part[row])
-            sums = _sums(inverse, products, len(found))
+            sums = _sums(inverse, products, len(distinct_kinds))
             keys: list[Used | None] = [None] * len(kinds)
             for place, ((nodes, words), usage) in enumerate(zip(kinds, sums, strict=True)):
                 if not usage and len(parts) > 1:

@@ -67,13 +67,13 @@ class CoresHeld:
         self.unnamed += len(np.unique(placed.row[silent]))
 
     def _ids_of(self, keys: Ints) -> Ints:
-        found, inverse = np.unique(keys, return_inverse=True)
-        for key in found.tolist():
+        distinct_keys, inverse = np.unique(keys, return_inverse=True)
+        for key in distinct_keys.tolist():
             if key not in self._ids:
                 self._ids[key] = len(self._ids)
                 self.by_node.setdefault(key // MOST, {})[key % MOST] = self._ids[key]
                 require_cells(len(self._ids), self._periods)
-        return np.array([self._ids[key] for key in found.tolist()], np.int64)[inverse.reshape(-1)]
+        return np.array([self._ids[key] for key in distinct_keys.tolist()], np.int64)[inverse.reshape(-1)]
 
     def of_core(self, node: int, core: int) -> list[int]:
         """The seconds for which runs held a core that they named, in each period."""
@@ -130,7 +130,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     held = NodeAllocations(context, request, "cores")
     cores = CoresHeld(held.periods, lambda node: held.looks_at(held.inventory.nodes[node]))
     held.watch(lambda matching, use: use.read(matching, held=cores.add))
-    found, beyond = _cores(request.by, held, cores)
+    labelled, beyond = _cores(request.by, held, cores)
     rows: list[tuple[Cell, ...]] = [
         (
             period.name, period.start, *one.label, each.service_s / period.inside_s if each.known else None,
@@ -138,7 +138,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             float(Fraction(each.inferred_s, 3600)), each.occupation,
         )
         for place, period in enumerate(held.periods)
-        for one in found
+        for one in labelled
         if (each := one.each[place]).service_s
     ]  # fmt: skip
     if nothing := held.nothing(rows=bool(rows)):
@@ -155,9 +155,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         sorted_by="used_h",
         shown=("period", *request.by, "used_h", "inferred_h", "occupation"),
         rows=tuple(rows),
-        plots=(_plot(held.periods, found),) if rows else (),
+        plots=(_plot(held.periods, labelled),) if rows else (),
         notes=(
-            *held.notes(by_cluster="cluster" in request.by), *_notes(cores, found, beyond), *running_note(request),
+            *held.notes(by_cluster="cluster" in request.by), *_notes(cores, labelled, beyond), *running_note(request),
         ),
         nothing=nothing,
         sql=held.sql,
@@ -222,7 +222,7 @@ def _notes(cores: CoresHeld, found: list[_Labelled], beyond: list[str]) -> list[
             f"For {cores.unnamed:,} jobs the source has the number of cores, not which: their use is inferred, divided "
             "evenly among the cores of each node (inferred_h)."
         )
-    if crowded := [one.name for one in found if any((each.occupation or 0) > 1 for each in one.each)]:
+    if crowded := [one.name for one in found if any((share.occupation or 0) > 1 for share in one.each)]:
         notes.append(f"More than 100 %: several jobs held {_some(crowded)} at once; each of them counts.")
     if beyond:
         notes.append(f"Jobs held cores that [[nodes]] does not have: {_some(beyond)}.")
@@ -242,5 +242,5 @@ def _plot(periods: list[ReportPeriod], found: list[_Labelled]) -> Plot:
         by="core",
         top=100.0,
         **period_axis(periods),
-        series=tuple(Series(one.words, tuple(in_percent(each.occupation) for each in one.each)) for one in found),
+        series=tuple(Series(one.words, tuple(in_percent(share.occupation) for share in one.each)) for one in found),
     )

@@ -58,13 +58,13 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     if request.archive is not None:
         return _of_archive(context, request, request.archive, name)
     enrichers = Enrichers(context.config)
-    found, sql = _runs(context, request, name)
+    matches, sql = _runs(context, request, name)
     rows: list[tuple[Cell, ...]] = []
-    for run in found:
+    for run in matches:
         job = enrichers.apply(run.source, run.job)
         rows.append((run.record_id, "source", run.source))
         rows += [(run.record_id, field, ", ".join(lines)) for field, lines in jobs.fact_rows(job)]
-    return _report(context, request, rows, len(found), sql)
+    return _report(context, request, rows, len(matches), sql)
 
 
 def _report(

@@ -245,8 +245,8 @@ def _by_key(bins: Bins, found: list[_LoadBin], by: tuple[str, ...]) -> _LoadTabl
     loads = tuple(series(name, lambda looks, _: float(looks.load / looks.number), None) for name in names)
     adds_up = key not in _SEVERAL
     measures = (
-        msgspec.structs.replace(one, adds="sum") if adds_up and one.name in {"active", "queues"} else one
-        for one in _MEASURES
+        msgspec.structs.replace(measure, adds="sum") if adds_up and measure.name in {"active", "queues"} else measure
+        for measure in _MEASURES
     )
     columns = (_START, Column(key, "text"), *measures)
     return _LoadTables(columns, rows, _plots(bins, queues, loads, by=key))

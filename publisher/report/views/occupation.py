@@ -85,7 +85,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         return core_occupation.view(context, request)
     resource = request.resource
     held = NodeAllocations(context, request, resource).read()
-    found = shares(held, request.by)
+    by_group = shares(held, request.by)
     columns = OCCUPATION.made_columns(**UNITS[resource])
     rows: list[tuple[Cell, ...]] = [
         (
@@ -95,7 +95,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             in_units(share.held, 3600, resource), share.mean, share.of_all,
         )
         for place, period in enumerate(held.periods)
-        for label, each in sorted(found.items())
+        for label, each in sorted(by_group.items())
         if (share := each[place]).nodes
     ]  # fmt: skip
     if nothing := held.nothing(rows=bool(rows)):
@@ -110,7 +110,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         sorted_by="used_h",
         shown=("period", *request.by, "nodes", "available", "in_use", "used_h", "occupation", "share_of_all"),
         rows=tuple(rows),
-        plots=_plots(request, held, found) if rows else (),
+        plots=_plots(request, held, by_group) if rows else (),
         notes=(*held.notes(by_cluster="cluster" in request.by), *running_note(request)),
         nothing=nothing,
         sql=held.sql,

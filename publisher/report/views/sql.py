@@ -311,8 +311,8 @@ def answered(connection: duckdb.DuckDBPyConnection, statement: str, give: Callab
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, statement: str, give: Callable[[_Answer], object]) -> None:
-    found = connection.execute(statement)
-    described = [(str(name), str(kind)) for name, kind, *_ in found.description or ()]
+    relation = connection.execute(statement)
+    described = [(str(name), str(kind)) for name, kind, *_ in relation.description or ()]
     if zoned := [name for name, kind in described if "WITH TIME ZONE" in kind]:
         raise UsageError(f"{zoned[0]} has a time zone", hint="All times are UTC: cast it, CAST(... AS TIMESTAMP)")
     kinds = [_kind(kind) for _, kind in described]
@@ -323,7 +323,7 @@ def _answer(connection: duckdb.DuckDBPyConnection, statement: str, give: Callabl
         columns.append(Column(name if names[name] == 1 else f"{name}_{names[name]}", kind))
     give(_Answer(columns=tuple(columns)))
     left = _MOST_ROWS + 1
-    while left and (page := found.fetchmany(min(left, _ROWS))):
+    while left and (page := relation.fetchmany(min(left, _ROWS))):
         left -= len(page)
         give(_Answer(rows=[[_sent(_cell(*pair)) for pair in zip(row, kinds, strict=True)] for row in page]))
 

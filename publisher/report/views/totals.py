@@ -204,8 +204,8 @@ def totals(context: ReportContext, request: ReportRequest) -> Totals:
     request.require_keys(TOTALS)
     columns = columns_of(request, *_COLUMNS)
     sums = summed(context, request, columns, "ended", partial(group_sums, request=request))
-    found = [_total(label, amounts) for label, amounts in sums.amounts.items()]
-    rows = tuple(sorted(found, key=lambda total: total.key)) if request.by else ()
+    groups = [_total(label, amounts) for label, amounts in sums.amounts.items()]
+    rows = tuple(sorted(groups, key=lambda total: total.key)) if request.by else ()
     whole = sums.whole()
     sums.met.backward = whole[_BACKWARD]
     sums.met.lacking = dict(zip(AMOUNTS, whole[1 + len(_SUMMED) :], strict=False))
@@ -326,16 +326,16 @@ def _plots(made: Totals, request: ReportRequest, before: Totals | None = None) -
                     Series((layer[0] or UNKNOWN_NAME) if layer else "core hours", tuple(values))
                     for layer, values in core_h.items()
                 ),
-                *([Series(label_before, tuple(one.core_h for one in earlier), before=True)] if earlier else []),
+                *([Series(label_before, tuple(period.core_h for period in earlier), before=True)] if earlier else []),
             ),
         )
     ]  # fmt: skip
     if made.all.staged:
         now = _by_name(made, names, axis)
-        series = [Series("staged in", tuple(one.in_gib for one in now))]
-        series.append(Series("staged out", tuple(one.out_gib for one in now)))
+        series = [Series("staged in", tuple(period.in_gib for period in now))]
+        series.append(Series("staged out", tuple(period.out_gib for period in now)))
         if earlier:
-            both = tuple(known_sum((one.in_gib, one.out_gib)) for one in earlier)
+            both = tuple(known_sum((period.in_gib, period.out_gib)) for period in earlier)
             series.append(Series(label_before, both, before=True))
         staged = TOTALS.pictures["staged"]
         title = staged.titled(made.by[axis : axis + 1])
@@ -382,6 +382,6 @@ def _places(rows: Iterable[Total], key: str, request: ReportRequest, axis: int) 
     """The values of the key of the x axis, and what plots say of that axis."""
     if key in PERIODS:
         cut = periods(request.start, request.stop, key, zone_of(request.timezone))
-        return [one.name for one in cut], period_axis(cut)
+        return [period.name for period in cut], period_axis(cut)
     names = sorted({row.key[axis] for row in rows})
     return names, {"x": tuple(name or UNKNOWN_NAME for name in names)}

@@ -104,7 +104,7 @@ def _waits(keys: Sequence[str], counts: str, labels: str | None = None) -> str:
     waiting time: DuckDB's quantiles hold each waiting time in memory, beyond its limit. `labels`: instead of keys."""
     together = "".join(f"{key}, " for key in keys)
     partition = f"PARTITION BY {', '.join(keys)}" if keys else ""
-    percentiles = ", ".join(f"min(waited) FILTER (100 * up_to >= {each} * jobs_of_key)" for each in _PERCENTILES)
+    percentiles = ", ".join(f"min(waited) FILTER (100 * up_to >= {percent} * jobs_of_key)" for percent in _PERCENTILES)
     return (
         f"SELECT {together if labels is None else labels}{not keys}, sum(jobs), sum(waited * jobs), {percentiles}, "  # noqa: S608 - as above
         "max(waited), sum(eligible_jobs), sum(eligible_s) FROM (SELECT *, "
@@ -134,8 +134,8 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     columns = columns_of(request, *_COLUMNS, *(("slots",) if SIZE in request.by else ()))
     until = context.now if request.running else None
     waits = computed(context, request, columns, "started", partial(_made, request=request), until)
-    found = sorted(waits.by_group.items(), key=lambda group: group[0])
-    rows = tuple((*map(_words, label), *group.amounts()) for label, group in found)
+    groups = sorted(waits.by_group.items(), key=lambda group: group[0])
+    rows = tuple((*map(_words, label), *group.amounts()) for label, group in groups)
     notes = [f"Jobs left out, because their submission is unknown or after their start: {waits.unknown_submission:,}."]
     return Report(
         view=WAITING.name,
@@ -180,7 +180,8 @@ def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[
         cut: list[ReportPeriod] = periods(request.start, request.stop, key, zone_of(request.timezone))
         by_name = {row[0]: row for row in rows}
         series = tuple(
-            Series(name, tuple(in_units(by_name.get(one.name), place) for one in cut)) for name, place in places.items()
+            Series(name, tuple(in_units(by_name.get(period.name), place) for period in cut))
+            for name, place in places.items()
         )
         return (Plot(title=title, style="line", unit=text, **period_axis(cut), series=series),)
     series = tuple(Series(name, tuple(in_units(row, place) for row in rows)) for name, place in places.items())

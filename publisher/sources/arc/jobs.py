@@ -162,7 +162,7 @@ class RowReader:
         local_id = _local_id(local_id)
         characters = len(job_id) + len(local_id or "") + len(info_row[2] if info_row else "")
         characters += len(attributes or "") + len(transferred or "") + len(environments or "")
-        found = Job(
+        read_job = Job(
             id_prefix + job_id,
             "arc",
             status,
@@ -233,10 +233,10 @@ class RowReader:
             extras,
         )
         if self._has_token_groups:
-            found = _with_token(found)
+            read_job = _with_token(read_job)
         if characters <= IDENTITY_CHARACTERS:  # nearly always
-            return found
-        return _bounded(found)
+            return read_job
+        return _bounded(read_job)
 
 
 def _with_token(job: Job) -> Job:

@@ -73,7 +73,7 @@ class RunReader:
             end_reason=fact["status"],
             user_dn=fact["dn"],
             vo=fact["vo"],
-            fqans=tuple(dict.fromkeys(each for each in self._all(record, "fqans") if each.startswith("/"))),
+            fqans=tuple(dict.fromkeys(fqan for fqan in self._all(record, "fqans") if fqan.startswith("/"))),
             cluster=self._cluster or cluster,
             queue=fact["queue"],
             endpoint_url=fact["submit_host"],

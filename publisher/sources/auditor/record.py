@@ -160,8 +160,8 @@ def _values(value: object) -> Iterator[str]:
     if not isinstance(value, list):
         raise LineError("an entry of meta is not a list")
     _require_few(value, "an entry of meta")
-    for each in value:
-        yield _text(each, "a value of meta")
+    for item in value:
+        yield _text(item, "a value of meta")
 
 
 def _components(value: object) -> dict[str, MeasuredComponent]:
@@ -169,16 +169,16 @@ def _components(value: object) -> dict[str, MeasuredComponent]:
         raise LineError("components is not a list")
     _require_few(value, "components")
     components: dict[str, MeasuredComponent] = {}
-    for each in value:
-        if not isinstance(each, dict):
+    for item in value:
+        if not isinstance(item, dict):
             raise LineError("a component is not an object")
-        name, amount = _text(each.get("name"), "the name of a component"), each.get("amount")
+        name, amount = _text(item.get("name"), "the name of a component"), item.get("amount")
         if not isinstance(amount, int) or isinstance(amount, bool) or not 0 <= amount <= LARGEST_AMOUNT:
             raise LineError("the amount of a component is not a whole number from 0 to 2^63 - 1")
         if name in components:
             # AUDITOR stores both, and its plugin takes the first: neither the sum nor one of them is certain.
             raise LineError("two components have the same name")
-        components[name] = MeasuredComponent(amount, tuple(_scores(each.get("scores"))))
+        components[name] = MeasuredComponent(amount, tuple(_scores(item.get("scores"))))
     return components
 
 
@@ -188,13 +188,13 @@ def _scores(value: object) -> Iterator[tuple[str, float]]:
     if not isinstance(value, list):
         raise LineError("the scores of a component are not a list")
     _require_few(value, "the scores of a component")
-    for each in value:
-        if not isinstance(each, dict):
+    for item in value:
+        if not isinstance(item, dict):
             raise LineError("a score is not an object")
-        score = each.get("value")
+        score = item.get("value")
         if not isinstance(score, int | float) or isinstance(score, bool) or not _is_score(score):
             raise LineError("the value of a score is not a number from 0 on")
-        yield _text(each.get("name"), "the name of a score"), float(score)
+        yield _text(item.get("name"), "the name of a score"), float(score)
 
 
 def _is_score(score: float) -> bool:

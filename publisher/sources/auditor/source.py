@@ -141,7 +141,7 @@ class _AuditorReading:
         self._last_end = _noted(cursor, "last_end")
         refused = cursor.get("refused")
         self._refused = dict.fromkeys(
-            each for each in (refused if isinstance(refused, list) else ()) if isinstance(each, str)
+            text for text in (refused if isinstance(refused, list) else ()) if isinstance(text, str)
         )
         self._recovered: list[Recovered] = []
 
@@ -252,8 +252,8 @@ def _raw(found: Found) -> bytes:
 
 def _component_names(found: dict[str, Any]) -> Iterator[str]:
     components = found.get("components")
-    for each in components if isinstance(components, list) else ():
-        if isinstance(each, dict) and isinstance(name := each.get("name"), str):
+    for component in components if isinstance(components, list) else ():
+        if isinstance(component, dict) and isinstance(name := component.get("name"), str):
             yield name
 
 

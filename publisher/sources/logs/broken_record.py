@@ -197,14 +197,14 @@ class RecordJoiner:
             first = False
             self._held.popleft()
             self._bytes -= len(line) + 1
-            for each in outcome if isinstance(outcome, list) else [outcome]:
-                if isinstance(each, Job) and each.finished and at <= last_suspect:
-                    outcomes.append(UnreadableLine(AFTER_CUT, line, back=back, suspect=each))
-                elif isinstance(each, UnreadableLine):
-                    raw = line if each.raw is None else each.raw
-                    outcomes.append(msgspec.structs.replace(each, raw=raw, back=back, cut=False))
+            for part in outcome if isinstance(outcome, list) else [outcome]:
+                if isinstance(part, Job) and part.finished and at <= last_suspect:
+                    outcomes.append(UnreadableLine(AFTER_CUT, line, back=back, suspect=part))
+                elif isinstance(part, UnreadableLine):
+                    raw = line if part.raw is None else part.raw
+                    outcomes.append(msgspec.structs.replace(part, raw=raw, back=back, cut=False))
                 else:
-                    outcomes.append(each)
+                    outcomes.append(part)
             if doubted is not None:
                 outcomes.append(msgspec.structs.replace(doubted, raw=line, back=back))
         self._suspect_left = max(0, last_suspect - (count - len(self._held)))

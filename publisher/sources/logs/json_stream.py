@@ -176,7 +176,7 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
     if isinstance(value, list):
-        return [_without_surrogates(each) for each in value]
+        return [_without_surrogates(item) for item in value]
     if isinstance(value, dict):
         return {_without_surrogates(name): _without_surrogates(each) for name, each in value.items()}
     return value

@@ -248,21 +248,21 @@ class LogPart(PageBuilder):
         """Add the outcome of one line of the chunk."""
         place, places = self._run_began if self._gives_late else index, list[int]()
         jobs = len(self.jobs)
-        for each in outcome if isinstance(outcome, list) else (outcome,):
-            self.add(each, partial(_with_place, self.chunk, index))
+        for part in outcome if isinstance(outcome, list) else (outcome,):
+            self.add(part, partial(_with_place, self.chunk, index))
             places += [place] * (len(self.jobs) - jobs - len(places))
-            if isinstance(each, UnreadableLine) and each.is_rest:
+            if isinstance(part, UnreadableLine) and part.is_rest:
                 # A run that is given before it in the same outcome was before it in the file.
-                places = [min(index - each.back - 1, at) for at in places]
-            if isinstance(each, UnreadableLine):
-                self.head = each if each.hint else self.head
-                self._has_record = self._has_record or each.suspect is not None
-                if each.is_rest:
-                    self._rests.append(index - each.back)
+                places = [min(index - part.back - 1, at) for at in places]
+            if isinstance(part, UnreadableLine):
+                self.head = part if part.hint else self.head
+                self._has_record = self._has_record or part.suspect is not None
+                if part.is_rest:
+                    self._rests.append(index - part.back)
                     if self.roles.merging is not None:
-                        self._doubt_before(index - each.back, self.roles.merging)
+                        self._doubt_before(index - part.back, self.roles.merging)
             else:
-                self._has_record = self._has_record or each in (Line.SKIPPED, Line.MERGED, Line.MORE)
+                self._has_record = self._has_record or part in (Line.SKIPPED, Line.MERGED, Line.MORE)
         self._run_began = index
         self._several[index] = places or _NO_PLACES
 
@@ -270,8 +270,8 @@ class LogPart(PageBuilder):
         """Take a line that is too long for the rest of a broken record, with what was held before it."""
         if held is None:
             return
-        for each in held:
-            self.add(each, partial(_with_place, self.chunk, 0))
+        for outcome in held:
+            self.add(outcome, partial(_with_place, self.chunk, 0))
         self._places = [-1] * len(self.jobs)
         self._rests.append(0)
         if self.roles.merging is not None:

@@ -116,12 +116,12 @@ class Mark(msgspec.Struct, array_like=True, eq=False):
     def is_at(self, path: str) -> bool:
         """Whether the file at a path is this one by device and inode; True if that cannot be found out."""
         try:
-            found = os.stat(path)  # noqa: PTH116 - of each file of a log
+            file_status = os.stat(path)  # noqa: PTH116 - of each file of a log
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
             return True
-        return (found.st_dev, found.st_ino) == self.key
+        return (file_status.st_dev, file_status.st_ino) == self.key
 
     def is_continued_by(self, head: bytes, log: OpenLog) -> bool:
         """Whether a file, given its first 4 KiB, has all that was read of this one; if so, the log is positioned after

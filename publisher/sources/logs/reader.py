@@ -261,17 +261,17 @@ class Reading:
         """Whether a file is as it was when its end was reached. It is not opened: a folder may have a file for each job
         of years, and each run of the publisher looks at all of them."""
         try:
-            found = os.stat(path)  # noqa: PTH116 - of each file of the log
+            file_status = os.stat(path)  # noqa: PTH116 - of each file of the log
         except OSError:
             return False  # opening it says why
-        key = found.st_dev, found.st_ino
+        key = file_status.st_dev, file_status.st_ino
         if self._was_met(key):
             return False
-        if not moved and self._marks.has(key, path, found.st_size, found.st_mtime_ns):
+        if not moved and self._marks.has(key, path, file_status.st_size, file_status.st_mtime_ns):
             self._marks.meet(key, UNCHANGED)
             return True
         mark = self._marks.peek(key)
-        if mark is None or (mark.size, mark.mtime_ns) != (found.st_size, found.st_mtime_ns):
+        if mark is None or (mark.size, mark.mtime_ns) != (file_status.st_size, file_status.st_mtime_ns):
             return False
         self._marks.meet(key, UNCHANGED)
         if (mark.path, mark.moved) != (path, moved) and (held := self._marks.hold(key)) is not None:

@@ -58,9 +58,9 @@ def require_whole_start(text: str, *, quoted: bool) -> None:
     """Raises `CutError` if the text of an S record ends within a text that a user chose."""
     if " queue=" in text and " end=" not in text and " jobname=" in text:  # nearly always
         return
-    found = attributes(text, quoted=quoted)
-    _require_name_and_queue(found)
-    if "end" in found or "Exit_status" in found:
+    values = attributes(text, quoted=quoted)
+    _require_name_and_queue(values)
+    if "end" in values or "Exit_status" in values:
         raise ForgedEndError("a start record contains an end: a user's text has a record's attributes")
 
 
@@ -96,21 +96,21 @@ def attributes(text: str, *, quoted: bool) -> dict[str, str]:
     text = text.strip(" ")
     if not text:
         return {}
-    found = _of_words(text, quoted)
-    return _split_with_care(text, quoted=quoted) if found is None else _unquoted(found, text, quoted=quoted)
+    values = _of_words(text, quoted)
+    return _split_with_care(text, quoted=quoted) if values is None else _unquoted(values, text, quoted=quoted)
 
 
 def _of_words(text: str, quoted: bool, /) -> dict[str, str] | None:
     """The attributes of a text of which each word is one, in the server's order; None: another text."""
     words = text.split(" ")
     try:
-        found = dict([word.split("=", 1) for word in words])
+        values = dict([word.split("=", 1) for word in words])
     except ValueError:
         return None
-    keys = " ".join(found)
-    if len(found) != len(words) or len(keys) > _KEYS_CHARACTERS or not _are_in_order(keys, quoted):
+    keys = " ".join(values)
+    if len(values) != len(words) or len(keys) > _KEYS_CHARACTERS or not _are_in_order(keys, quoted):
         return None
-    return found
+    return values
 
 
 def _unquoted(found: dict[str, str], text: str, *, quoted: bool) -> dict[str, str]:
@@ -156,8 +156,8 @@ class AttributeReader:
             if match := layout.pattern.fullmatch(text):
                 if place:
                     self._layouts.insert(0, self._layouts.pop(place))
-                found = dict(zip(layout.keys, match.groups()))  # noqa: B905 - checking the lengths takes a tenth longer
-                return _unquoted(found, text, quoted=self._quoted)
+                values = dict(zip(layout.keys, match.groups()))  # noqa: B905 - checking the lengths takes a tenth longer
+                return _unquoted(values, text, quoted=self._quoted)
         of_words = _of_words(text, self._quoted)
         if of_words is None:
             return attributes(text, quoted=self._quoted)
@@ -226,12 +226,12 @@ def _split_with_care(text: str, *, quoted: bool) -> dict[str, str]:
 
 def _as_found(text: str, *, quoted: bool) -> dict[str, str]:
     """The attributes of a text without a known order: of user, group, account, and name the first, else the last."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for key, value, rest in _parts(text, lambda _key, _at: True, quoted=quoted):
-        if key and (key not in _FIRST_WINS or key not in found):
-            found[key] = value
-        _put_unknown(found, rest)
-    return found
+        if key and (key not in _FIRST_WINS or key not in values):
+            values[key] = value
+        _put_unknown(values, rest)
+    return values
 
 
 def _of_user(text: str, *, quoted: bool, status_too: bool) -> dict[str, str]:
@@ -248,14 +248,14 @@ def _of_user(text: str, *, quoted: bool, status_too: bool) -> dict[str, str]:
         named = named or (counts and key == "jobname")
         return counts
 
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for key, value, rest in _parts(text, is_key, quoted=quoted):
         if key:
-            found.setdefault(key, value)
-        _put_unknown(found, rest)
-    if quoted and any(_QUOTE_AND_KEY.search(value) for value in found.values()):
+            values.setdefault(key, value)
+        _put_unknown(values, rest)
+    if quoted and any(_QUOTE_AND_KEY.search(value) for value in values.values()):
         raise LineError("a quote in a user's text makes it ambiguous where the account, project or job name ends")
-    return found
+    return values
 
 
 def _of_server(text: str, *, quoted: bool) -> dict[str, str]:
@@ -276,12 +276,12 @@ def _of_server(text: str, *, quoted: bool) -> dict[str, str]:
         ended = ended or (counts and key in {"end", "session"})
         return counts
 
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for key, value, rest in _parts(text, is_key, quoted=quoted):
-        if key and found.setdefault(key, value) != value:
+        if key and values.setdefault(key, value) != value:
             raise LineError(f"`{key}=` occurs twice: a user's text has a record's attributes")
-        _put_unknown(found, rest)
-    return found
+        _put_unknown(values, rest)
+    return values
 
 
 def _parts(text: str, is_key: Callable[[str, int], bool], *, quoted: bool) -> Iterator[tuple[str, str, str]]:

@@ -170,12 +170,12 @@ class JobPaths:
             self._clock.instant(line.stamp, after=self._state.at)
             return _NO_JOBS
         ident = pbs_jobs.job_id(line.job_id)
-        found, near = _NOTHING if kind == "Q" and len(line.text) < _SHORT else self._read(line)
+        attributes, near = _NOTHING if kind == "Q" and len(line.text) < _SHORT else self._read(line)
         at = self._clock.instant(line.stamp, after=self._state.at, near=near)
         if ident.array:
             return _NO_JOBS
-        if kind == "E" or (kind == "R" and "start" in found):
-            jobs: tuple[Job, ...] | None = self._end(line, ident, found)
+        if kind == "E" or (kind == "R" and "start" in attributes):
+            jobs: tuple[Job, ...] | None = self._end(line, ident, attributes)
         elif kind in {"S", "s"}:
             jobs = self._start(line, near) or None
         elif kind == "R":
@@ -183,7 +183,7 @@ class JobPaths:
         elif kind == "Q":
             jobs = self._queue(line.job_id, at) or None
         else:
-            jobs = None if self._happen(line, found, at) else _NO_JOBS
+            jobs = None if self._happen(line, attributes, at) else _NO_JOBS
         self._state.at = at
         return jobs
 
@@ -199,12 +199,12 @@ class JobPaths:
                 raise
             return _NONE, near
         if kind in {"E", "R", "u", "c", "e"}:
-            found = self._attributes(line.text)
-            if kind == "E" or (kind == "R" and found):
-                require_whole_end(found)
+            attributes = self._attributes(line.text)
+            if kind == "E" or (kind == "R" and attributes):
+                require_whole_end(attributes)
                 if self._state.forged and line.job_id in self._state.forged:
                     raise LineError("the start record of the job has an end, so this record may be a user's text")
-            return found, found.get("end" if kind in {"E", "R"} else "start", "")
+            return attributes, attributes.get("end" if kind in {"E", "R"} else "start", "")
         if " start=" in line.text and " queue=" in line.text:
             raise LineError(f"a record of type {kind} has a job's attributes: a line feed in a user's text")
         return _NOTHING
@@ -244,7 +244,7 @@ class JobPaths:
             job.close_run()
             job.starts += 1
         if self._state.forged and line.job_id in self._state.forged:  # a line feed broke it, and it was joined again
-            self._state.forged = [each for each in self._state.forged if each != line.job_id]
+            self._state.forged = [job_id for job_id in self._state.forged if job_id != line.job_id]
         job.start, job.text = start, line.text
         job.note(start, line.kind)
         self._weight -= job.weight
@@ -255,17 +255,17 @@ class JobPaths:
 
     def _begun(self, key: str, job: OpenJob) -> Job:
         """The run in progress. Raises `LineError` if its text is ambiguous or too long."""
-        found = self._attributes(job.text)
+        attributes = self._attributes(job.text)
         run = pbs_jobs.run_of(
             self._dialect,
             pbs_jobs.job_id(key),
-            found,
+            attributes,
             cluster=self._cluster,
             ending=_RUNNING,
             start=job.start or 0,
             end=None,
             run=max(job.starts - 1, 0),
-            queued=instant(found.get("qtime")),
+            queued=instant(attributes.get("qtime")),
             events=None,
             extras={},
         )

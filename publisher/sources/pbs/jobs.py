@@ -69,14 +69,14 @@ def job_id(text: str) -> JobId:
     """`123.server`, `123`, `123[4].server`, `123-4.server` (old TORQUE), `123[].server`. Raises `LineError`."""
     if (digits := text.partition("."))[0].isdecimal() and digits[0].isascii() and len(digits[0]) <= 18:
         return JobId(digits[0], digits[2])
-    found = _ID.fullmatch(text)
-    if found is None:
+    match = _ID.fullmatch(text)
+    if match is None:
         raise LineError("the job id does not have the form 123.server or 123[4].server")
-    number, index, old_index, server = found.groups()
+    number, index, old_index, server = match.groups()
     if index == "":
         return JobId(f"{number}[]", server or "", number, None, array=True)
     task = index or old_index
-    return JobId(text[: found.end(3) if old_index else found.end(2) + 1], server or "", number, int(task))
+    return JobId(text[: match.end(3) if old_index else match.end(2) + 1], server or "", number, int(task))
 
 
 def instants(found: Mapping[str, str]) -> tuple[int, int] | None:

@@ -77,15 +77,15 @@ class PbsParser:
         if jobs is None:
             self._stamps = self._stamps[1], entry.stamp
             return Line.MORE
-        found: Sequence[Outcome] = jobs
+        outcomes: Sequence[Outcome] = jobs
         if jobs and entry.stamp < self._stamps[0] and entry.stamp < self._stamps[1]:
-            found = self._if_in_order(entry.stamp, jobs, len(line))
+            outcomes = self._if_in_order(entry.stamp, jobs, len(line))
         else:
             self._stamps = self._stamps[1], entry.stamp
             self._earlier_bytes = 0
-        if len(found) == 1:
-            return found[0]
-        return list(found) if found else Line.SKIPPED
+        if len(outcomes) == 1:
+            return outcomes[0]
+        return list(outcomes) if outcomes else Line.SKIPPED
 
     def _refused(self, line: bytes, error: LineError, *, has_form: bool) -> Outcome:
         """A user may have written all of a line that has not the form of a record but its end, also a stamp; but no
@@ -193,11 +193,11 @@ class PbsSource:
         """Midnight of the first day with a file, in the server's time."""
         days: list[date] = []
         for file in self._reader.files():
-            found = _DAY.fullmatch(os.path.basename(file))  # noqa: PTH119 - of each file of the log
-            if found is None:
+            match = _DAY.fullmatch(os.path.basename(file))  # noqa: PTH119 - of each file of the log
+            if match is None:
                 return None
             try:
-                days.append(date(int(found[1]), int(found[2]), int(found[3])))
+                days.append(date(int(match[1]), int(match[2]), int(match[3])))
             except ValueError:
                 return None
         if not days:

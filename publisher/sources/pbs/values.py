@@ -39,10 +39,10 @@ def duration_ms(text: str | None) -> int | None:
         if len(digits) == 6 and digits.isdecimal() and digits.isascii():
             number = int(digits)
             return (number // 10000 * 3600 + number // 100 % 100 * 60 + number % 100) * 1000
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         return None
-    hours, minutes, seconds, fraction = found.groups()
+    hours, minutes, seconds, fraction = match.groups()
     whole = int(seconds)
     if minutes:
         whole += int(minutes) * 60
@@ -57,10 +57,10 @@ def memory_kib(text: str | None) -> int | None:
         return None
     if text.endswith("kb") and (digits := text[:-2]).isdecimal() and len(digits) <= 15 and digits.isascii():
         return int(digits)
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    match = _SIZE.fullmatch(text)
+    if match is None:
         return None
-    number, fraction, prefix, unit = found.groups()
+    number, fraction, prefix, unit = match.groups()
     scale = _SCALE[prefix.lower()] * (_WORD_BYTES if unit in {"w", "W"} else 1)
     size = int(number) * scale
     if fraction:

@@ -160,8 +160,8 @@ class SlurmParser:
 
     def completed(self) -> list[Recovered]:
         """See `publisher.sources.logs.line_parser.CompletingParser`."""
-        found, self._completed = self._completed, []
-        return found
+        completed, self._completed = self._completed, []
+        return completed
 
     def _slow(self, line: bytes) -> Outcome | list[Outcome]:
         """Parse a line that is not a complete row."""

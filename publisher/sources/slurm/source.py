@@ -194,8 +194,8 @@ class SlurmSource:
         ):
             for fields in records:
                 outcome = _outcome(fields, texts, allocations)
-                for each in outcome if isinstance(outcome, list) else (outcome,):
-                    self._add(page, each)
+                for part in outcome if isinstance(outcome, list) else (outcome,):
+                    self._add(page, part)
                 if isinstance(outcome, UnreadableLine) and outcome.reason == _WITHOUT_TEXT:
                     lacking.add((outcome.raw or b"").decode())
                 elif lacking and (shown := _shown(fields).decode()) in lacking:

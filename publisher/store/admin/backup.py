@@ -50,7 +50,7 @@ def backup(store: Store, file: Path) -> Backup:
     try:
         with engine.reading_file(part) as connection:
             wrong = engine.damage(connection)
-            wrong += [f"counter of {each.target} ({each.word})" for each in integrity.miscounted(connection)]
+            wrong += [f"counter of {counter.target} ({counter.word})" for counter in integrity.miscounted(connection)]
             count = connection.execute(select(func.count()).select_from(runs)).scalar_one()
             jobs = connection.execute(select(func.sum(sources.c.jobs))).scalar_one() or 0
             of_states = select(func.sum(counters.c.jobs)).where(counters.c.state.in_([int(state) for state in State]))

@@ -106,7 +106,7 @@ def _replaced(value: Any, replacements: dict[str, str]) -> Any:
             value = value.replace(name, other)
         return value
     if isinstance(value, tuple):
-        return tuple(_replaced(each, replacements) for each in value)
+        return tuple(_replaced(item, replacements) for item in value)
     if isinstance(value, dict):
         return {_replaced(key, replacements): _replaced(each, replacements) for key, each in value.items()}
     if isinstance(value, msgspec.Struct):

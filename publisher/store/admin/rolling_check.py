@@ -60,7 +60,7 @@ def check_part(store: Store, now: int) -> PartChecked:
             others: list[Finding] = []
             if left > 0:  # the last run: the next round begins
                 last_id = 0
-                others = [each for each in integrity.check_small(connection) if each.level == "red"]
+                others = [finding for finding in integrity.check_small(connection) if finding.level == "red"]
         damaged = sorted({*known, *damage})[:_MOST_KEPT]
         with store.write() as connection:
             check_progress.record(connection, CheckProgress(last_id, now, damaged))
