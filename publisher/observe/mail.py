@@ -82,8 +82,9 @@ def _of_held(name: str, held: Sequence[HeldFor], settings: Notices, now: int) ->
             continue
         yield Problem(
             f"target {name}: held, {held_item.code}",
-            f"Held for the target {name}, and not sent: {counted(held_item.jobs, 'record')} ({held_item.code}), the first "
-            f"since {iso(held_item.since)}. What is missing: usage-publisher records list --state held --target {name}",
+            f"Held for the target {name}, and not sent: {counted(held_item.jobs, 'record')} ({held_item.code}), "
+            f"the first since {iso(held_item.since)}. What is missing: usage-publisher records list --state held "
+            f"--target {name}",
         )
 
 
