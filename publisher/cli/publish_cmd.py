@@ -135,6 +135,7 @@ def _show_dry_run(targets: Sequence[str]) -> None:
                 raise UsageError(unknown_name("target", name, publisher.config.targets))
         dry_runs = {name: dry_run_of(publisher, name) for name in targets or publisher.config.targets}
         shadows = {name for name in dry_runs if publisher.config.targets[name].shadow}
+        held = {name: of.held for name, of in publisher.status(assumed=False).targets.items() if name in dry_runs}
     if session.json:
         json_object({"targets": {name: dry_run_json(each) for name, each in dry_runs.items()}})
         return
@@ -149,6 +150,11 @@ def _show_dry_run(targets: Sequence[str]) -> None:
     show_table("Would be sent", columns, rows, right=set(columns[1:-1]))
     for name, each in dry_runs.items():
         say(*(f"{name}: {line}" for line in islice(note_lines(each.notes), _MOST_NOTES)))
+        if held.get(name):
+            say(
+                f"{name}: {counted(held[name], 'record')} held already. After a change of the configuration `collect` "
+                f"tries them again; `usage-publisher records list --state held --target {name}` says why"
+            )
     say("Nothing was sent. `usage-publisher render FORMAT --target NAME` shows the messages")
 
 

@@ -210,7 +210,7 @@ TOTALS: Final = ViewKind(
 )
 OCCUPATION: Final = ViewKind(
     name="occupation",
-    summary="The share of cores, memory, or GPUs in use in each period.",
+    summary="The share of cores, memory, or GPUs in use in each period: the mean of the nodes, and the share of all.",
     question="How full was the site?",
     counts="overlapping",
     options=_OF_RUNS | {"by", "period", "timezone", "resource", "dask"},

@@ -59,6 +59,7 @@ _MEMORY: Final = ("memory_max_kib", "virtual_max_kib")
 """The amounts in tables, that of GPUs if any run had them; those of Grid Engine only are in CSV and JSON."""
 _COMPARED: Final = ("jobs", "core_h", _GPUS)
 """The amounts that have those of another interval beside them."""
+_UNDIVIDED: Final = "No system time is known: CPU time that its source does not divide counts as user time."
 _STAGED: Final = ("stage_in_bytes", "stage_out_bytes")
 """In tables if any run has them: those of ARC."""
 
@@ -209,8 +210,11 @@ def totals(context: ReportContext, request: ReportRequest) -> Totals:
     whole = sums.whole()
     sums.met.backward = whole[_BACKWARD]
     sums.met.lacking = dict(zip(AMOUNTS, whole[1 + len(_SUMMED) :], strict=False))
-    nothing, notes = sums.met.nothing(), sums.met.notes(sum(AMOUNTS), shows_unknown=True)
-    return Totals(request.by, rows, _total((), whole), nothing, notes, sums.sql)
+    of_all = _total((), whole)
+    notes = sums.met.notes(sum(AMOUNTS), shows_unknown=True)
+    if of_all.cpu_user_ms and not of_all.cpu_system_ms:
+        notes = (*notes, _UNDIVIDED)
+    return Totals(request.by, rows, of_all, sums.met.nothing(), notes, sums.sql)
 
 
 def _total(label: tuple[str, ...], amounts: Sequence[int]) -> Total:
@@ -259,7 +263,10 @@ def _compared(report: Report, made: Totals, context: ReportContext, request: Rep
     """
     assert request.compare is not None
     if set(request.by) & set(PERIODS):
-        raise UsageError("--compare cannot be combined with groups by periods", hint="Omit --compare, or the period")
+        raise UsageError(
+            "--compare cannot be combined with groups by periods",
+            hint="Omit the period, or --compare; --by month,year has each month of two years",
+        )
     start, stop = compared_with(request.start, request.stop, request.compare, zone_of(request.timezone))
     other = msgspec.structs.replace(request, start=start, stop=stop)
     before = totals(context, other)
