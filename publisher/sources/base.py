@@ -33,9 +33,10 @@ Others read only the key `waiting`: a list of texts, each of which describes inc
 """
 
 
-FILE_MARKS: Final = "file_marks"
+FILE_MARKS: Final = "\0file marks"
 """The key of a cursor under which a caller that stores the marks of log files one by one gives them: a function that
-gives their texts (`StoredMarks`). It is not a part of the cursor's stored form."""
+gives their texts (`StoredMarks`). It is not a part of the cursor's stored form, so it begins as no key of an add-on's
+cursor does."""
 StoredMarks = Callable[[], Iterable[str]]
 
 
@@ -62,8 +63,11 @@ def _text_of_value(value: Any) -> str:
 
 
 def cursor_of(text: str) -> Cursor:
-    """The cursor of a stored form."""
-    cursor: Cursor = json.loads(text)
+    """The cursor of a stored form. Raises `ValueError`."""
+    # Not by msgspec: the name of a file that is not UTF-8 is in it as a lone surrogate, which msgspec refuses.
+    cursor = json.loads(text)
+    if not isinstance(cursor, dict):
+        raise ValueError("it is not an object")  # noqa: TRY004 - what reading a damaged text raises
     return cursor
 
 
@@ -334,17 +338,17 @@ def encode_page(page: Page | EncodedPage, *, again: bool) -> EncodedPage:
     unreadable = tuple([msgspec.structs.replace(each, file=utf8(each.file)) for each in page.unreadable])
     runs = tuple([encode_run(job, classed=not again, mark=mark) for job, mark in zip(page.jobs, marks, strict=True)])
     return EncodedPage(
-        runs,
-        "" if again else text_of(page.cursor),
-        page.read,
-        page.skipped,
-        unreadable,
-        page.at_end,
-        page.recognised,
-        page.recovered,
-        page.merged,
-        page.share,
-        page.file_marks,
+        runs=runs,
+        cursor="" if again else text_of(page.cursor),
+        read=page.read,
+        skipped=page.skipped,
+        unreadable=unreadable,
+        at_end=page.at_end,
+        recognised=page.recognised,
+        recovered=page.recovered,
+        merged=page.merged,
+        share=page.share,
+        file_marks=page.file_marks,
     )
 
 
@@ -353,15 +357,9 @@ def waiting_in(cursor: Cursor) -> tuple[str, ...]:
     return _texts(cursor.get(WAITING))
 
 
-class _Waiting(msgspec.Struct):
-    """What is read of a stored cursor, which may be large."""
-
-    waiting: Any = None
-
-
 def waiting_of(text: str) -> tuple[str, ...]:
-    """The incomplete input in the stored form of a cursor."""
-    return _texts(msgspec.json.decode(text, type=_Waiting).waiting)
+    """The incomplete input in the stored form of a cursor. Raises `ValueError`."""
+    return waiting_in(cursor_of(text))
 
 
 def _texts(found: Any) -> tuple[str, ...]:

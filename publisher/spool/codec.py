@@ -58,7 +58,7 @@ def cell_text(value: Any, of: Scalar, marks: str) -> str:
     """A cell as text."""
     if isinstance(value, str):
         text = escaped(value, marks)
-        return f"\\x{ord(text[0]):02x}{text[1:]}" if of == "any" and _NUMBER.match(text) else text
+        return f"{_spelled(text[0])}{text[1:]}" if of == "any" and _NUMBER.match(text) else text
     if value is None:
         return ABSENT
     if of == "flag":

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from formats.base import Rendered
@@ -78,6 +79,25 @@ class Crashing(ListSource):
 
 def added(source: Any) -> AddedSource:
     return AddedSource(source.name, schema.SourceSettings(type="mine"), lambda _name, _settings: source)
+
+
+class Counting(ListSource):
+    """Keeps its place in keys of its own."""
+
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
+        assert set(cursor) in ({"file_marks"}, set())
+        for page in super().pages({"at": cursor.get("file_marks", 0)}, window):
+            yield msgspec.structs.replace(page, cursor={"file_marks": page.cursor["at"]})
+
+
+def test_a_cursor_of_an_add_on_may_have_any_key(tmp_path: Path) -> None:
+    source = Counting("mine")
+    source.add(*make_jobs(3))
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("neic")])
+    site.sources["ce1"] = added(source)  # type: ignore[assignment]
+    assert site.collect()["ce1"].read == 3
+    source.add(*make_jobs(2, first=11))
+    assert site.collect()["ce1"].read == 2
 
 
 @pytest.mark.parametrize("error", [*DEFECTS, UnreachableError("no route")])

@@ -109,7 +109,7 @@ class LineSource:
         except sqlite3.Error as error:
             raise SourceError(
                 f"how far each log file was read cannot be kept in a temporary file: {error}",
-                hint="Free space in the folder of temporary files: TMPDIR, or /var/tmp",
+                hint="Free space in the folder of temporary files: SQLITE_TMPDIR, or /var/tmp",
             ) from error
 
     def _pages(self, cursor: Cursor, window: Window | None) -> Iterator[Page]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
@@ -46,6 +47,8 @@ NEW: Final = 4
 LET_GO: Final = 8
 """It was not found, and its mark is one of those that are gone."""
 FOUND: Final = UNCHANGED | OPENED
+_Beginning = tuple[str, int, str]
+"""The lead, the length, and the digest of the beginning of a file."""
 
 
 class Marks:
@@ -59,6 +62,10 @@ class Marks:
         weakref.finalize(self, self._database.close)
         self._database.executescript(_TABLES)
         self._objects: dict[Key, Mark] = {}
+        self._by_beginning: dict[_Beginning, dict[Key, Mark]] = {}
+        """The objects by their beginnings: each file that is opened asks for those with its own."""
+        self._lengths: defaultdict[str, set[int]] = defaultdict(set)
+        """By lead, the lengths of the beginnings that objects have, or had."""
         self._stored: dict[Key, str] = {}
         """The texts of those objects that are stored one by one."""
         self._removed: set[Key] = set()
@@ -72,7 +79,7 @@ class Marks:
                 if mark.is_settled:
                     self._write(mark, text, changed=False)
                 else:
-                    self._objects[mark.key] = mark
+                    self._keep(mark)
                     self._stored[mark.key] = text
 
     def add(self, values: Iterable[Any]) -> None:
@@ -136,7 +143,7 @@ class Marks:
         if row is not None:
             text, changed = row
             self._database.execute(f"DELETE {where[0]}", where[1])
-            self._objects[key] = Mark.of(text)
+            self._keep(Mark.of(text))
             if not changed:
                 self._stored[key] = text
         return self._objects.get(key)
@@ -144,12 +151,12 @@ class Marks:
     def put(self, mark: Mark) -> None:
         """Put a mark in the place of that of its file, which is held, or there is none."""
         self._removed.discard(mark.key)
-        self._objects[mark.key] = mark
+        self._keep(mark)
 
     def settle(self, mark: Mark) -> None:
         """Make a mark that nobody else has a row, if it is settled."""
         if mark.is_settled and self._objects.get(mark.key) is mark:
-            del self._objects[mark.key]
+            self._drop(mark)
             text = mark.text
             self._write(mark, text, changed=self._stored.pop(mark.key, None) != text)
 
@@ -157,30 +164,48 @@ class Marks:
         """Remove a mark that is an object, if it is the present one of its file."""
         is_present = self._objects.get(mark.key) is mark
         if is_present:
-            del self._objects[mark.key]
+            self._drop(mark)
             self._stored.pop(mark.key, None)
             self._removed.add(mark.key)
         return is_present
 
     def continued_by(self, head: bytes) -> list[Mark]:
-        """The marks of files whose beginnings a file with this one has too, which are held from now on; and the other
-        ones that are held and may be continued by it."""
+        """The marks of files whose beginnings a file with this one has too, which are held from now on; the longest
+        first."""
         self._database.execute(_BEGINNINGS)
         lead = lead_of(head)
-        lengths = {("", length) for length in self._short}
+        lengths = {("", length) for length in self._short | self._lengths[""]}
         if lead:
             query = "SELECT DISTINCT head_bytes FROM settled WHERE lead = ?"
             lengths |= {(lead, length) for (length,) in self._database.execute(query, (lead,))}
-        for of_lead, length in lengths:
+            lengths |= {(lead, length) for length in self._lengths[lead]}
+        marks: list[Mark] = []
+        for of_lead, length in sorted(lengths, reverse=True):
             if 0 < length <= len(head):
+                beginning = of_lead, length, digest(head[:length])
                 query = "SELECT mark FROM settled WHERE lead = ? AND head_bytes = ? AND head = ?"
-                for (text,) in self._database.execute(query, (of_lead, length, digest(head[:length]))).fetchall():
+                for (text,) in self._database.execute(query, beginning).fetchall():
                     self.hold(Mark.of(text).key)
-        return [mark for mark in self._objects.values() if mark.lead in {"", lead}]
+                marks += self._by_beginning.get(beginning, {}).values()
+        return marks
+
+    def _keep(self, mark: Mark) -> None:
+        if (earlier := self._objects.get(mark.key)) is not None:
+            self._drop(earlier)
+        self._objects[mark.key] = mark
+        self._by_beginning.setdefault(_beginning_of(mark), {})[mark.key] = mark
+        self._lengths[mark.lead].add(mark.head_bytes)
+
+    def _drop(self, mark: Mark) -> None:
+        del self._objects[mark.key]
+        alike = self._by_beginning[_beginning_of(mark)]
+        del alike[mark.key]
+        if not alike:
+            del self._by_beginning[_beginning_of(mark)]
 
     def _write(self, mark: Mark, text: str, *, changed: bool) -> None:
-        beginning = mark.lead, mark.head_bytes, mark.head
-        row = _file_of(mark.key), _stamp(mark.size, mark.mtime_ns), os.fsencode(mark.path), int(mark.grew), *beginning
+        stamp = _stamp(mark.size, mark.mtime_ns)
+        row = _file_of(mark.key), stamp, os.fsencode(mark.path), int(mark.grew), *_beginning_of(mark)
         self._database.execute(_INSERT, (*row, int(changed), text))
         if not mark.lead:
             self._short.add(mark.head_bytes)
@@ -214,6 +239,10 @@ class Marks:
         rows = self._database.execute(query, (FOUND,))
         keys = [Mark.of(text).key for (text,) in rows]
         return [*keys, *(key for key in self._objects if not self.met(key) & FOUND)]
+
+
+def _beginning_of(mark: Mark) -> _Beginning:
+    return mark.lead, mark.head_bytes, mark.head
 
 
 def _file_of(key: Key) -> str:

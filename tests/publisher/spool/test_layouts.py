@@ -22,7 +22,7 @@ from tests.extent import short_or_whole
 FORMATS = (*FILE_FORMATS, "database")
 HOSTILE = [
     ":", "|", ",", "=", "\\", "\\N", "\\x41", "\\U0011ffff", "\n", "\r\n", "\t", "\0", " ", '"', "<a>", "&amp;", "]]>",
-    "\x85", "\u2028", "\ufffe", "\U0001f600", "\u200b", "1", "-1e5", "inf", "nan", "+", ".5", "x" * 200,
+    "\x85", "\u2028", "\ufffe", "\U0001f600", "\u200b", "1", "-1e5", "inf", "nan", "+", ".5", "x" * 200, "\uff11",
 ]  # fmt: skip
 TEXTS = st.text(max_size=12) | st.lists(st.sampled_from(HOSTILE), max_size=4).map("".join)
 INTS = st.integers(-(2**63), 2**64 - 1)

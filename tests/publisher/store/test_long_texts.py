@@ -111,6 +111,32 @@ def test_a_file_with_a_name_that_is_not_text_stops_nothing(tmp_path: Path) -> No
         assert [Path(each.file).name[:11] for each in publisher.unreadable()] == ["2026112\\udc"]
 
 
+@pytest.mark.parametrize("end", ["\n", ""], ids=["whole", "unfinished"])
+def test_what_is_known_of_a_file_with_such_a_name_is_not_damage(tmp_path: Path, end: str) -> None:
+    """How far it was read, that its last line is incomplete, and that it is gone."""
+    cluster = TorqueCluster(tmp_path)
+    cluster.source["benchmark"] = SCORE
+    log = os.fsencode(cluster.folder) + b"/accounting/2026112\xff"
+    with open(log, "w", encoding="utf-8") as file:  # noqa: PTH123 - a name in bytes
+        file.write(torque_line(1, NOW - 900) + torque_line(2, NOW - 800).rstrip("\n") + end)
+    cluster.source["path"] = "accounting/*"
+    for _ in range(2):
+        cluster.run()
+        assert _damage(cluster) == []
+    os.unlink(log)  # noqa: PTH108 - a name in bytes
+    cluster.log(torque_line(3, NOW - 700))
+    for _ in range(2):
+        with cluster.publisher() as publisher:
+            publisher.collect()
+            assert publisher.status().sources["ce1"].jobs >= 2
+        assert _damage(cluster) == []
+
+
+def _damage(cluster: TorqueCluster) -> list[str]:
+    with cluster.publisher() as publisher:
+        return [finding.message for finding in publisher.maintenance.check() if finding.level == "red"]
+
+
 @pytest.mark.parametrize("number", [IN_A_LINE, IN_A_LINE[:2_000]], ids=["long", "medium"])
 def test_a_strange_id_in_a_grid_log_finds_its_run(tmp_path: Path, number: str) -> None:
     site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
