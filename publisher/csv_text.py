@@ -13,7 +13,7 @@ from typing import Final
 from formats.csv_text import csv_line
 from publisher.text import safe
 
-_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?|-Infinity", re.ASCII)
 _WIDE: Final = "\ufe62\ufe63\ufe66\ufe6b\uff0b\uff0d\uff1d\uff20"
 """Small and full-width forms of the signs with which a formula begins."""
 _FORMULA: Final = re.compile(f"(^|;)((?:[^!-~\\w{_WIDE}]|[\u115f\u1160\u3164\uffa0])*)(?=[=+\\-@{_WIDE}])")

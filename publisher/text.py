@@ -37,6 +37,20 @@ def utf8(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def numbered(names: Sequence[str]) -> list[str]:
+    """Names, each once: one that came before gets the first number with which no other has it, as in `wall_s_2`."""
+    taken, distinct = set(names), []
+    last: dict[str, int] = {}
+    for name in names:
+        number = last.get(name, 0) + 1
+        while number > 1 and f"{name}_{number}" in taken:
+            number += 1
+        last[name] = number
+        distinct.append(name if number == 1 else f"{name}_{number}")
+        taken.add(distinct[-1])
+    return distinct
+
+
 def cell_text(value: object) -> str:
     """A value in a table or on the page: numbers with thousands separators and few digits; empty for None."""
     if value is None:

@@ -48,12 +48,12 @@ def show_table(
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    table = Table(title=title or None, title_justify="left", header_style="bold")
+    table = Table(header_style="bold")
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        table.add_column(Text(_shown(column)), justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(_shown(cell_text(cell))) for cell in row))
-    print_text(_drawn(table))
+    print_text(_drawn(title, table))
 
 
 def level_text(level: str, text: str) -> Text:
@@ -89,19 +89,20 @@ def _without_blanks(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines())
 
 
-def _drawn(table: Table) -> str:
-    """A table as text for standard output: with lines, compact, or as paragraphs."""
+def _drawn(title: str, table: Table) -> str:
+    """A table as text for standard output: with lines, compact, or as paragraphs. Its title has the whole width."""
     from rich.box import ASCII  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     text = io.StringIO()
     console = _console(text)
+    if title:
+        console.print(Text(title, style="bold"), overflow="fold")
     if not is_utf8():
         table.box = ASCII
     if _LINES * len(table.columns) + 1 + sum(_widths(table)) <= console.width:
         console.print(table)
     elif blocks := _blocks(table, widths := _widths(table, compact=True), console.width):
-        for part in _title(table):
-            console.print(part)
         for number, places in enumerate(blocks):
             if number:
                 console.print()
@@ -165,6 +166,7 @@ def _compact(table: Table, places: Sequence[int], widths: Sequence[int]) -> Tabl
     """Some columns of a table without lines but that below the headings, which are broken to fit the columns."""
     from rich.box import Box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     box = Box(_RULE_BELOW_HEADINGS.format("─" if is_utf8() else "-"), ascii=not is_utf8())
     compact = Table(
@@ -175,7 +177,7 @@ def _compact(table: Table, places: Sequence[int], widths: Sequence[int]) -> Tabl
     for place, lines in zip(places, headings, strict=True):
         right = table.columns[place].justify == "right"
         compact.add_column(
-            "\n".join([""] * (most - len(lines)) + lines), justify="right" if right else "left", overflow="fold",
+            Text("\n".join([""] * (most - len(lines)) + lines)), justify="right" if right else "left", overflow="fold",
             min_width=widths[place], no_wrap=right,
         )  # fmt: skip
     for row in zip(*(_cells(table.columns[place]) for place in places), strict=True):
@@ -183,19 +185,11 @@ def _compact(table: Table, places: Sequence[int], widths: Sequence[int]) -> Tabl
     return compact
 
 
-def _title(table: Table) -> list[Text]:
-    """The title of a table for the whole width, if it has one: rich would break it at the edge of the table."""
-    from rich.text import Text  # noqa: PLC0415
-
-    return [Text(str(table.title), style="bold")] if table.title else []
-
-
 def _paragraphs(table: Table, width: int) -> Iterator[Text | Padding]:
-    """The title, then each row: its first cell on the first line unless it is a number, then cells with their names."""
+    """Each row: its first cell on the first line unless it is a number, then cells with their names."""
     from rich.padding import Padding  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    yield from _title(table)
     names = [str(column.header) for column in table.columns]
     leading = 0 if table.columns[0].justify == "right" else 1 if names[0] else 2
     for row in zip(*(_cells(column) for column in table.columns), strict=True):

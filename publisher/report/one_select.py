@@ -47,8 +47,10 @@ def tables_read(statement: str, tables: Collection[str]) -> set[str]:
         _require_harmless(node)
         if node.get("type") == "BASE_TABLE":
             name = str(node.get("table_name", "")).lower()
-            elsewhere = node.get("schema_name") or node.get("catalog_name") or node.get("at_clause")
-            if elsewhere or name not in {*tables, *names}:
+            schema = node.get("schema_name") or node.get("catalog_name")
+            if schema and name in tables:
+                raise _refused(f"the table {name} is named with {schema!r}", f"Write it without a schema: FROM {name}")
+            if schema or node.get("at_clause") or name not in {*tables, *names}:
                 raise _refused(f"there is no table {name!r}", f"The tables are {', '.join(sorted(tables))}")
             read.add(name)
     return read - names

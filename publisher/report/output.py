@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from prometheus_client.registry import Collector
 from publisher.csv_text import csv_text
 from publisher.report.plot.style import interval_text
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Report, is_others
-from publisher.text import duration_text, iso, number_text, size_text
+from publisher.text import duration_text, iso, number_text, numbered, size_text
 
 _TEXT: Final = ("text", "instant")
 _DIGITS: Final = 4
@@ -21,6 +22,8 @@ _DIGITS_OF_SECONDS: Final = 3
 """Times are kept in milliseconds."""
 _BYTES: Final = {"KiB": 1024, "bytes": 1}
 """Units of sizes, in bytes: tables show them in the unit that fits each."""
+_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]")
+"""What Prometheus does not take in names."""
 _S: Final = "s"
 _SHORT_S: Final = 10
 
@@ -38,6 +41,8 @@ def caption(report: Report) -> str:
 
 def heading(column: Column) -> str:
     """The heading of a column in tables: its name, and its unit if neither the name nor the cells have it."""
+    if column.of_sql:
+        return column.name
     words = column.name.split("_")
     unit = column.unit.lower().split()
     if unit and words[: len(unit)] == unit:
@@ -140,23 +145,34 @@ def to_markdown(report: Report) -> str:
 
 
 def to_prometheus(report: Report) -> str:
-    """A gauge for each column of numbers, in the text format of Prometheus: the groups of its rows are the labels."""
+    """A gauge for each column of numbers, in the text format of Prometheus: the groups of its rows are the labels.
+
+    Of the columns of a person's SQL, texts and instants are.
+    """
     keys = grouping_columns(report)
-    places = [place for place, column in enumerate(report.columns) if column.name in keys]
-    labels = [report.columns[place].name for place in places]
+    names = numbered([_prometheus_name(column) for column in report.columns])
+    is_label = [column.name in keys or (column.of_sql and is_text(column)) for column in report.columns]
+    places = [place for place, holds in enumerate(is_label) if holds]
+    labels = [names[place] for place in places]
     registry = CollectorRegistry(auto_describe=False)
     families = []
     for place, column in enumerate(report.columns):
         if not is_text(column):
-            name = f"usage_publisher_report_{report.view}_{column.name}"
+            name = f"usage_publisher_report_{report.view}_{names[place]}"
             family = GaugeMetricFamily(name, f"{report.title}: {heading(column)}.", labels=labels)
             for row in () if report.nothing else report.rows:
                 value = row[place]
                 if isinstance(value, int | float | Decimal):
-                    family.add_metric([str(row[label] or "") for label in places], float(value))
+                    texts = [_written(row[label], report.columns[label]) for label in places]
+                    family.add_metric(texts, float(value))
             families.append(family)
     registry.register(_Families(families))
     return generate_latest(registry).decode()
+
+
+def _prometheus_name(column: Column) -> str:
+    name = _NOT_IN_NAMES.sub("_", column.name)
+    return name if name[:1].isalpha() else f"column_{name}"  # none may begin with a digit, nor a label with `__`
 
 
 class _Families(Collector):

@@ -52,6 +52,8 @@ class Column(msgspec.Struct, frozen=True):
     """How the cells of several groups become the cell of all of them; empty: they cannot."""
     decimals: int | None = None
     """How many decimals tables show; None: as many as the largest number needs."""
+    of_sql: bool = False
+    """Whether a person's SQL names it: headings do not alter the name, and its texts distinguish the rows."""
 
 
 def in_percent(fraction: float | None) -> float | None:

@@ -365,6 +365,7 @@ def _bounded(
         for setting, value in (
             ("memory_limit", f"'{memory_mb(files, tables_bytes)}MB'"),
             ("threads", str(_THREADS)),
+            ("TimeZone", "'UTC'"),  # else that of the host, for now() and what has a time zone
             ("enable_progress_bar", "false"),
             ("temp_directory", f"'{private}'"),
             ("max_temp_directory_size", f"'{_TEMPORARY}'"),

@@ -36,6 +36,8 @@ HOSTILE = {
     "a\u202eb": "a\\u202eb",
     'a,"b"': 'a,"b"',
     "-5": "-5",
+    "-Infinity": "-Infinity",
+    "-Infinity()": "'-Infinity()",
     "a-b@c": "a-b@c",
 }
 

@@ -8,6 +8,7 @@ and rows are bounded. It runs in a child process, which is killed when its time 
 from __future__ import annotations
 
 import json
+import math
 import resource
 import signal
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ from publisher.report.tables import OpenTables, temporary_folder
 from publisher.report.view_kind import SQL
 from publisher.store import dialect, schema
 from publisher.subprocess_worker import EndedError, Send
+from publisher.text import numbered
 
 _LIMIT_S: Final = 60.0
 _MORE_MEMORY: Final = 512 << 20
@@ -316,12 +318,9 @@ def _answer(connection: duckdb.DuckDBPyConnection, statement: str, give: Callabl
     if zoned := [name for name, kind in described if "WITH TIME ZONE" in kind]:
         raise UsageError(f"{zoned[0]} has a time zone", hint="All times are UTC: cast it, CAST(... AS TIMESTAMP)")
     kinds = [_kind(kind) for _, kind in described]
-    names: dict[str, int] = {}
-    columns = []
-    for (name, _), kind in zip(described, kinds, strict=True):
-        names[name] = names.get(name, 0) + 1
-        columns.append(Column(name if names[name] == 1 else f"{name}_{names[name]}", kind))
-    give(_Answer(columns=tuple(columns)))
+    names = numbered([name for name, _ in described])
+    columns = tuple(Column(name, kind, of_sql=True) for name, kind in zip(names, kinds, strict=True))
+    give(_Answer(columns=columns))
     left = _MOST_ROWS + 1
     while left and (page := relation.fetchmany(min(left, _ROWS))):
         left -= len(page)
@@ -346,6 +345,8 @@ def more_memory_at_most(more_bytes: int) -> Iterator[None]:
 
 
 def _kind(type_name: str) -> Kind:
+    if type_name.endswith("]"):
+        return "text"
     if type_name.startswith(("TIMESTAMP", "DATETIME")):
         return "instant"
     if type_name in {"DOUBLE", "FLOAT"} or type_name.startswith("DECIMAL"):
@@ -354,12 +355,14 @@ def _kind(type_name: str) -> Kind:
 
 
 def _cell(value: Any, kind: Kind) -> Cell:
-    """A value of DuckDB as a cell: instants as epoch seconds, lists and structures as JSON."""
+    """A value of DuckDB as a cell: instants as epoch seconds, lists and structures as JSON, `NaN` as text."""
     if kind == "instant" and isinstance(value, datetime):
         return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
     if isinstance(value, Decimal) and kind == "number":
         number = float(value)
         return number if Decimal(repr(number)) == value else value  # a text in JSON, rather than another number
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)
     if value is None or isinstance(value, str) or (kind != "text" and isinstance(value, int | float | Decimal)):
         return value
     return _text(value)
@@ -367,7 +370,16 @@ def _cell(value: Any, kind: Kind) -> Cell:
 
 def _text(value: Any) -> str:
     if isinstance(value, list | tuple | dict | bool):
-        return json.dumps(value, default=str, ensure_ascii=False)
+        return json.dumps(_plain(value), default=str, ensure_ascii=False)
     if isinstance(value, bytes):
         return value.hex()
     return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can have it: no number there is `NaN`, `Infinity`, or `-Infinity`, and keys are texts."""
+    if isinstance(value, list | tuple):
+        return [_plain(member) for member in value]
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else _text(key): _plain(member) for key, member in value.items()}
+    return json.dumps(value) if isinstance(value, float) and not math.isfinite(value) else value
