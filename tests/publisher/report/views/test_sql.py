@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -155,8 +156,11 @@ def test_a_statement_ends_with_the_program(every_source: Publisher, tmp_path: Pa
 def children(parent: int = 0) -> set[int]:
     """The processes that this one, or another, has forked."""
     number = parent or os.getpid()
-    texts = [file.read_text() for file in Path(f"/proc/{number}/task").glob("*/children")]
-    return {int(child) for text in texts for child in text.split()}
+    found: set[int] = set()
+    for file in Path(f"/proc/{number}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            found |= {int(child) for child in file.read_text().split()}
+    return found
 
 
 def is_at_work(process: int) -> bool:
