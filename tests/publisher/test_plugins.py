@@ -81,7 +81,7 @@ def added(source: Any) -> AddedSource:
     return AddedSource(source.name, schema.SourceSettings(type="mine"), lambda _name, _settings: source)
 
 
-class Counting(ListSource):
+class OwnCursor(ListSource):
     """Keeps its place in keys of its own."""
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
@@ -91,7 +91,7 @@ class Counting(ListSource):
 
 
 def test_a_cursor_of_an_add_on_may_have_any_key(tmp_path: Path) -> None:
-    source = Counting("mine")
+    source = OwnCursor("mine")
     source.add(*make_jobs(3))
     site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("neic")])
     site.sources["ce1"] = added(source)  # type: ignore[assignment]

@@ -285,7 +285,8 @@ def _compared(report: Report, made: Totals, context: ReportContext, request: Rep
     named = [column for name in _COMPARED for column in (name, f"{name}_before", f"{name}_change")]
     gpus = made.all.gpus_wall_ms or before.all.gpus_wall_ms
     note = f"Compared with {interval_text(start, stop, request.timezone)}"
-    also = (context.purged_note(other), *before.notes)
+    others = (note for note in before.notes if note != _UNDIVIDED or note not in made.notes)
+    also = (context.purged_note(other), *others)
     return msgspec.structs.replace(
         report,
         columns=(*report.columns, *TOTALS.more_columns),

@@ -182,7 +182,10 @@ def test_another_interval_beside(tmp_path: Path) -> None:
         ("total", 2, 2, 0, 2.5, 2.5, 2.0, 0.0),
     ]
     assert found.facts["compared_with"] == {"since": "2026-10-01T00:00:00Z", "until": "2026-11-01T00:00:00Z"}
-    assert found.notes[0].startswith("Compared with 2026-10-01")
+    undivided, note = found.notes[:2]
+    assert undivided == "No system time is known: CPU time that its source does not divide counts as user time."
+    assert note.startswith("Compared with 2026-10-01")
+    assert found.notes.count(undivided) == 1, "it is true of both intervals"
     (plot,) = found.plots
     assert (plot.x, plot.stacked) == (("ada", "bob", "eve"), False)
     assert [(one.label, one.values, one.before) for one in plot.series] == [
