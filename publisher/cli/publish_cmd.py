@@ -152,8 +152,8 @@ def _show_dry_run(targets: Sequence[str]) -> None:
         say(*(f"{name}: {line}" for line in islice(note_lines(each.notes), _MOST_NOTES)))
         if held.get(name):
             say(
-                f"{name}: {counted(held[name], 'record')} held already. After a change of the configuration `collect` "
-                f"tries them again; `usage-publisher records list --state held --target {name}` says why"
+                f"{name}: {counted(held[name], 'record')} held already: `run` tries them again when what they lack is "
+                f"there. `usage-publisher records list --state held --target {name}` says what that is"
             )
     say("Nothing was sent. `usage-publisher render FORMAT --target NAME` shows the messages")
 

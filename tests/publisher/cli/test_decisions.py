@@ -222,6 +222,8 @@ def test_equal_reasons_are_reported_once_and_each_record_where_asked_for(collect
     assert collected("publish", "-q").code == 3
     records = collected("records", "list", "--state", "held", "--json").ok().object["records"]
     assert len(records) > 3
+    said = collected("publish", "--dry-run").ok().err
+    assert f"summaries: {len(records)} records held already: `run` tries them again" in said.replace("\n", " ")
     reported = collected("records", "list", "--state", "held").ok().out
     assert reported.count("does not show that it has every job") == 1
     assert records[0]["record_id"] in reported
