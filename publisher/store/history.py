@@ -16,6 +16,7 @@ from publisher.store.schema import program_runs
 from publisher.store.stored_json import decoded
 
 _NOTHING: Final = "{}"
+_LARGEST_ID: Final = 2**63 - 1
 
 
 class ProgramRun(msgspec.Struct, frozen=True):
@@ -63,6 +64,8 @@ def newest(connection: Connection, limit: int | None = None) -> list[ProgramRun]
 
 def of_id(connection: Connection, run_id: int) -> ProgramRun | None:
     """The run with this id, if there is one. Raises `StoreCorruptError`."""
+    if not 0 <= run_id <= _LARGEST_ID:  # neither database can compare it with an id
+        return None
     return next(iter(_read(connection, select(program_runs).where(program_runs.c.id == run_id))), None)
 
 

@@ -112,6 +112,11 @@ def test_runs_are_kept_as_long_as_is_configured(fresh: Program) -> None:
 
 
 @pytest.mark.inside
+def test_a_run_of_any_number_is_looked_for(fresh: Program) -> None:
+    fresh("collect").ok()
+    assert "run 9999999999999999999 is not in the history" in fresh("history", "9999999999999999999").err
+
+
 def test_status_begins_with_the_last_run(fresh: Program) -> None:
     assert fresh("status", "--json").object["last_run"] is None
     fresh("run").ok()

@@ -35,7 +35,7 @@ def test_what_a_run_did_is_read_back(tmp_path: Path) -> None:
             assert (ended.ended_at, ended.exit_code, ended.done) == (NOW + 60, 3, {"targets": {"a": {"held": 1}}})
             assert (at_work.id, at_work.ended_at, at_work.host) == (second, None, "other")
             assert history.newest(connection, 1) == [at_work]
-            assert history.of_id(connection, 99) is None
+            assert [history.of_id(connection, unknown) for unknown in (99, -1, 2**63 - 1, 2**63, 10**40)] == [None] * 5
             connection.execute(program_runs.update().values(done="{"))
             with pytest.raises(StoreCorruptError, match="in the history cannot be read"):
                 history.newest(connection)
