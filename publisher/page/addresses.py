@@ -8,6 +8,9 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from formats.utilization.measure import KEYS
+from publisher.errors import UsageError
+from publisher.page.auth import Person
+from publisher.text import did_you_mean
 
 OVERVIEW: Final = "/"
 JOBS: Final = "/jobs"
@@ -40,7 +43,11 @@ QUERY_NAMES: Final = frozenset(
     }
 )
 """The names that a query may have."""
-_PATH: Final = re.compile(r"/[a-z]*|/history/[0-9]{1,18}")
+MOST_QUERY_BYTES: Final = 4_000
+"""Of a query that the server answers."""
+RUN_ID: Final = re.compile(r"[0-9]{1,18}")
+"""The number of a run of the program in an address."""
+_PATH: Final = re.compile(rf"/[a-z]*|/history/{RUN_ID.pattern}")
 _MOST_LETTERS: Final = 2_000
 
 
@@ -53,6 +60,27 @@ def with_query(path: str, query: Mapping[str, str], **instead: Any) -> str:
     """A path with a query, in which some values are replaced."""
     given = {**query, **instead}
     return f"{path}?{urlencode(given)}" if given else path
+
+
+def query_of(values: Mapping[str, str], person: Person) -> dict[str, str]:
+    """The values of a query; the user is not asked for where it can only be the person.
+
+    Names of jobs are kept as they are, because they may begin or end with a space. Raises `UsageError` for an unknown
+    name: a report that ignores a mistyped filter would show too much.
+    """
+    for name in values:
+        if name not in QUERY_NAMES:
+            hint = f"The known names are: {', '.join(sorted(QUERY_NAMES))}"
+            raise UsageError(
+                f"the address has the unknown name {name[:50]!r}{did_you_mean(name, QUERY_NAMES)}", hint=hint
+            )
+    names = QUERY_NAMES - {"user"} if person.owner is not None else QUERY_NAMES
+    return {name: value if name in KEYS else value.strip() for name, value in values.items() if name in names}
+
+
+def answered(address: str) -> str:
+    """The address, if the server answers it; else an empty text, which is not a link."""
+    return address if len(address.partition("?")[2]) <= MOST_QUERY_BYTES else ""
 
 
 def login_for(path: str, query: str) -> str:

@@ -26,9 +26,10 @@ from publisher.page.addresses import (
     JOBS,
     LOGIN,
     OVERVIEW,
-    QUERY_NAMES,
+    RUN_ID,
     login_for,
     path_of,
+    query_of,
     return_address,
 )
 from publisher.page.auth import EVERYBODY, ROLES, STATUS, People, Person, Sessions
@@ -49,7 +50,7 @@ from publisher.status.records import ListedRecord
 from publisher.status.status import Status
 from publisher.store.history import ProgramRun
 from publisher.store.schema import State
-from publisher.text import did_you_mean, instant_s
+from publisher.text import instant_s
 
 if TYPE_CHECKING:
     from publisher.page.job_pages import JobPages
@@ -96,7 +97,7 @@ def application(site: PageContent, names: tuple[str, ...]) -> SecurityMiddleware
         Route(OVERVIEW, pages.overview),
         Route("/records", pages.records),
         Route("/history", pages.history),
-        Route("/history/{run_id:int}", pages.run),
+        Route("/history/{run_id}", pages.run),
         Route(JOBS, pages.jobs),
         Route("/help", pages.help),
         Route(LOGIN, pages.login_form, methods=["GET"]),
@@ -208,7 +209,7 @@ class _PageHandlers:
         """The records of a state, with their reasons."""
 
         def make(person: Person) -> Response:
-            query = _query(request, person)
+            query = query_of(request.query_params, person)
             status = self._site.status()
             since = _day(query.get("since", ""))
             asked = RecordQuery.parse(query, status.targets, since)
@@ -236,7 +237,10 @@ class _PageHandlers:
 
     async def run(self, request: Request) -> Response:
         """One run of the program."""
-        run_id: int = request.path_params["run_id"]
+        number = request.path_params["run_id"]
+        if not RUN_ID.fullmatch(number):
+            raise HTTPException(404)
+        run_id = int(number)
 
         def make(person: Person) -> Response:
             run, around = self._site.program_run(run_id), self._around(person, "history")
@@ -253,7 +257,7 @@ class _PageHandlers:
         def make(person: Person) -> Response:
             around = self._around(person, "jobs")
             try:
-                return self._site.jobs().page(_query(request, person), person, around)
+                return self._site.jobs().page(query_of(request.query_params, person), person, around)
             except StoreMissingError as error:
                 return _page(markup("message.html", {"title": "Jobs", "problem": str(error), **around}), 400)
 
@@ -266,7 +270,7 @@ class _PageHandlers:
         def make(person: Person) -> Response:
             around = self._around(person, view)
             try:
-                return self._site.reports().view(view, _query(request, person), person, around)
+                return self._site.reports().view(view, query_of(request.query_params, person), person, around)
             except StoreMissingError as error:
                 context = {"title": VIEW_KINDS[view].title, "problem": str(error)}
                 return _page(markup("message.html", {**context, **around}), 400)
@@ -278,7 +282,7 @@ class _PageHandlers:
         form = request.path_params["form"]
 
         def make(person: Person) -> Response:
-            return self._site.reports().statement(form, _query(request, person), person)
+            return self._site.reports().statement(form, query_of(request.query_params, person), person)
 
         return await self._shown(request, make, CHARGES.name)
 
@@ -287,7 +291,7 @@ class _PageHandlers:
         view, form = _known(request), request.path_params["form"]
 
         def make(person: Person) -> Response:
-            return self._site.reports().download(view, form, _query(request, person), person)
+            return self._site.reports().download(view, form, query_of(request.query_params, person), person)
 
         return await self._shown(request, make, view)
 
@@ -422,21 +426,6 @@ def _known(request: Request) -> str:
     if view not in VIEW_KINDS:
         raise HTTPException(404)
     return view
-
-
-def _query(request: Request, person: Person) -> dict[str, str]:
-    """The values of a query; the user is not asked for where it can only be the person.
-
-    Raises `UsageError` for an unknown name: a report that ignores a mistyped filter would show too much.
-    """
-    for name in request.query_params:
-        if name not in QUERY_NAMES:
-            hint = f"The known names are: {', '.join(sorted(QUERY_NAMES))}"
-            raise UsageError(
-                f"the address has the unknown name {name[:50]!r}{did_you_mean(name, QUERY_NAMES)}", hint=hint
-            )
-    names = QUERY_NAMES - {"user"} if person.owner is not None else QUERY_NAMES
-    return {name: value.strip() for name, value in request.query_params.items() if name in names}
 
 
 def _day(text: str) -> int | None:

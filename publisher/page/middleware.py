@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from publisher.page.addresses import MOST_QUERY_BYTES
 from publisher.page.html import policy
 from publisher.security.connections import LOOPBACK_NAMES, Listener, requested_host
 
@@ -28,7 +29,6 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 _A_YEAR: Final = "max-age=31536000"
-_MOST_QUERY: Final = 4_000
 _PIECE_BYTES: Final = 1 << 16
 _METHODS: Final = frozenset({"GET", "HEAD", "POST"})
 """POST logs in and out; every other path answers it with 405."""
@@ -120,7 +120,7 @@ class SecurityMiddleware:
             return PlainTextResponse("This server does not answer to this name. Add it to `names` in [serve].\n", 421)
         if scope["method"] not in _METHODS:
             return PlainTextResponse("This page is read-only.\n", 405, {"Allow": "GET, HEAD"})
-        if len(scope["query_string"]) > _MOST_QUERY:
+        if len(scope["query_string"]) > MOST_QUERY_BYTES:
             return PlainTextResponse("The query is too long.\n", 414)
         return None
 

@@ -37,7 +37,8 @@ _FEWER_BINS: Final = 400
 _BINS_S: Final = (60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY_S, 7 * DAY_S, 28 * DAY_S, 364 * DAY_S)
 _PATTERNS: Final = ("queue", "host", "complex", "group", "user", "job", "vo", "project")
 _OF_JOBS: Final = ("job", "user", "group", "vo", "project", "account", "queue", "host", "status")
-_MOST_LETTERS: Final = 1_000
+MOST_LETTERS: Final = 1_000
+"""Of each value of the query of a view."""
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _OPTION: Final = re.compile("--([a-z]+)")
 _RESOURCES: Final[tuple[str, ...]] = get_args(Resource)
@@ -72,8 +73,8 @@ def parse(
 ) -> PageQuery:
     """Parse a query of a view. `known`: ends of the first and the last run, epoch seconds. Raises `UsageError`."""
     for name, value in query.items():
-        if len(value) > _MOST_LETTERS:
-            raise UsageError(f"{name} has more than {_MOST_LETTERS:,} characters")
+        if len(value) > MOST_LETTERS:
+            raise UsageError(f"{name} has more than {MOST_LETTERS:,} characters")
     start, stop = _month(query, now) if kind.interval == "month" else _interval(query, now, known)
     filters = {key: query[key] for key in kind.filters if query.get(key)}
     if not filters.keys() >= {*kind.required}:

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from publisher.errors import UsageError
 from publisher.page import query as page_query
-from publisher.page.addresses import path_of, with_query
+from publisher.page.addresses import answered, path_of, with_query
 from publisher.page.auth import Person
 from publisher.page.html import MOST_ROWS, form_page, report_page
 from publisher.page.overview import RecentUsage, UsageRow
@@ -203,7 +203,10 @@ def _usage_rows(report: Report, by: str) -> tuple[UsageRow, ...]:
     def href(name: str) -> str:
         if name == UNKNOWN_NAME or is_others(name):
             return ""
-        return with_query(path_of(TOTALS.name), {"by": "project" if by == "user" else "user", by: escape(name)})
+        pattern = escape(name)
+        if len(pattern) > page_query.MOST_LETTERS:
+            return ""
+        return answered(with_query(path_of(TOTALS.name), {"by": "project" if by == "user" else "user", by: pattern}))
 
     return tuple(
         UsageRow(safe(name), jobs, core_h, round(core_h / most * 100, 2), href(name)) for name, jobs, core_h in amounts

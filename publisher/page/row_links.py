@@ -12,7 +12,7 @@ from typing import Final, cast
 import msgspec
 
 from formats.utilization.measure import KEYS
-from publisher.page.addresses import JOBS, with_query
+from publisher.page.addresses import JOBS, answered, with_query
 from publisher.report.calendar import periods, zone_of
 from publisher.report.report import UNKNOWN_NAME, Cell, Report, is_others
 from publisher.report.request import ReportRequest
@@ -23,20 +23,20 @@ from publisher.text import iso
 
 _OF_SEVERAL: Final = frozenset({"host", "complex", "reservation", "job", "task"})
 """Keys whose filter also selects runs that count under another value: on several hosts, with several resources."""
-_START, _PERIOD, _RESOURCE = "start", "period", "resource"
-"""Columns of rows of a bin or period; of what nodes have."""
+_START, _PERIOD, _RESOURCE, _JOBS = "start", "period", "resource", "jobs"
+"""Columns of rows of a bin or period; of what nodes have; of how many jobs a row counts."""
 _OF_NODES: Final = {"cluster": "node_cluster"}
 """Words of the selection that are not named as the key, where rows are of nodes."""
 
 
 def job_links(report: Report, request: ReportRequest, kind: ViewKind, hidden: frozenset[str]) -> list[str]:
     """The address of the jobs of each row, and last that of the row of the total, if there is one; empty for rows
-    without jobs of their own, such as sums of others.
+    without jobs of their own, such as sums of others, or groups that had jobs in the compared interval only.
 
     `hidden`: filters that are not part of an address, because they are those of the person.
     """
     links = _RowLinks(report, request, kind, hidden)
-    return [*map(links.of, report.rows), *([links.of_all()] if report.footer else [])]
+    return [*map(links.of, report.rows), *([links.of_all(report.footer)] if report.footer else [])]
 
 
 class _RowLinks:
@@ -52,13 +52,15 @@ class _RowLinks:
         self._columns = {f"of_{key}" if f"of_{key}" in self._places else key: key for key in report.facts.get("by", ())}
         """The key of each column that rows are grouped by."""
 
-    def of_all(self) -> str:
+    def of_all(self, footer: tuple[Cell, ...]) -> str:
         """The address of all jobs of the report."""
+        if self._counts_none(footer):
+            return ""
         return self._address({}, {}, (self._report.start, self._report.stop))
 
     def of(self, row: tuple[Cell, ...]) -> str:
         """The address of the jobs of a row."""
-        if self._rule.none:
+        if self._rule.none or self._counts_none(row):
             return ""
         filters: dict[str, str] = {}
         words: dict[str, str] = {}
@@ -73,6 +75,9 @@ class _RowLinks:
                 continue  # a payer may have this name too
             self._add(key, name, filters, words)
         return self._address(filters, words, self._bounds_of(row))
+
+    def _counts_none(self, row: tuple[Cell, ...]) -> bool:
+        return _JOBS in self._places and row[self._places[_JOBS]] == 0
 
     def _is_sum(self, name: str) -> bool:
         return self._request.top is not None and is_others(name)
@@ -108,7 +113,7 @@ class _RowLinks:
         row = {} if selection == RowSelection() else {"row": msgspec.json.encode(selection).decode()}
         begin, end = bounds
         moments = {"since": iso(begin) or "", "until": iso(end) or "", "counted": self._interval}
-        return with_query(JOBS, {**self._base, **filters, **moments, **row})
+        return answered(with_query(JOBS, {**self._base, **filters, **moments, **row}))
 
     def _bounds_of(self, row: tuple[Cell, ...]) -> tuple[int, int]:
         report, rule = self._report, self._rule

@@ -57,11 +57,15 @@ _RULE_TEXTS: Final[dict[RunRule, str]] = {
 }  # fmt: skip
 _PATH: Final = "path"
 _JOB: Final = "job"
-_OF_NODES: Final = frozenset({"node", "type", "node_cluster", "core"})
+_CORE, _NODE = "core", "node"
+_OF_NODES: Final = frozenset({_NODE, "type", "node_cluster", _CORE})
 _RESOURCE: Final = "resource"
 _HELD_ON: Final = "held_on"
+_FIRST: Final = "first"
+_CORE_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _OF_ALLOCATION: Final = frozenset({"allocation", "holder"})
-_NAMES: Final = frozenset({*KEYS, *PERIODS, SIZE, _PATH, _RESOURCE, _HELD_ON}) | _OF_NODES | _OF_ALLOCATION
+_BY_NODE: Final = _OF_NODES | {_RESOURCE, _HELD_ON}
+_NAMES: Final = frozenset({*KEYS, *PERIODS, SIZE, _PATH}) | _BY_NODE | _OF_ALLOCATION
 _COLUMNS: Final[dict[RunRule, tuple[str, ...]]] = {
     "all": (), "ended": (), "lasting": (), "possible": ("slots", "gpus", "wall_ms"),
     "first": ("submit", "eligible", "run", *OF_JOB), "last": ("events", "run", *OF_JOB),
@@ -72,8 +76,8 @@ class RowSelection(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     """The runs of a row, besides filters and interval.
 
     `words`: by key or period the label that the runs have; `size`: their class of slots; `path`: that of their events;
-    `node`, `type`, `node_cluster`, `core`: where they held some of `resource` (`held_on`: `first` of their hosts);
-    `allocation` and `holder`: in which they count. Raises `UsageError` for other names.
+    `node`, `type`, `node_cluster`, `core`: where they held some of `resource`, by default cores (`held_on`: `first` of
+    their hosts); `allocation` and `holder`: in which they count. Raises `UsageError` for other names.
     """
 
     runs: RunRule = "all"
@@ -85,6 +89,11 @@ class RowSelection(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
             raise UsageError(f"row: {unknown[0][:50]!r} is not a word of a row")
         if self.words.get(_RESOURCE, "cores") not in REQUIRED:
             raise UsageError("row: the resource is unknown")
+        if self.words.get(_HELD_ON, _FIRST) != _FIRST:
+            raise UsageError(f"row: {_HELD_ON} is not {_FIRST!r}")
+        core = self.words.get(_CORE, UNKNOWN_NAME)
+        if _NODE in self.words and core != UNKNOWN_NAME and not _CORE_NUMBER.fullmatch(core):
+            raise UsageError("row: the core is not a number")
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -106,7 +115,21 @@ class RowSelection(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     @property
     def by_node(self) -> bool:
         """Whether nodes matter."""
-        return _RESOURCE in self.words
+        return not _BY_NODE.isdisjoint(self.words)
+
+    @property
+    def node_and_core(self) -> tuple[str | None, int | None]:
+        """The name of the node, which may begin with that of the cluster, and the number of the core; None: any.
+
+        Without `node`, the core has the name of its node before its number, or nothing else if cores are unknown.
+        """
+        node, core = self.words.get(_NODE), self.words.get(_CORE)
+        if core is None:
+            return node, None
+        if node is None:
+            node, _, number = core.rpartition("/")
+            return (node, int(number)) if node and _CORE_NUMBER.fullmatch(number) else (core, None)
+        return node, None if core == UNKNOWN_NAME else int(core)
 
     @property
     def resource(self) -> Resource:
@@ -250,13 +273,10 @@ class _HeldOn:
         self._request = request
         self._resource = selection.resource
         self._words = selection.words
-        self._first = selection.words.get(_HELD_ON) == "first"
+        self._first = selection.words.get(_HELD_ON) == _FIRST
         self._looks_at = re.compile(translate(request.filters.get("host", "*"))).match
         self._inventory = Inventory(context.config.nodes)
-        node, _, core = selection.words.get("core", "").rpartition("/")
-        self._node = selection.words.get("node", node or None)
-        """Its name, which may begin with that of the cluster."""
-        self._core = int(core) if core.isascii() and core.isdecimal() and len(core) < len(str(1 << 60)) else None
+        self._node, self._core = selection.node_and_core
 
     def relation(self, runs: str) -> str:
         """The runs of a relation that held some of the resource, and whether they `fits`."""

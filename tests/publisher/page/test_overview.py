@@ -229,6 +229,11 @@ def test_one_run_is_shown_in_full(guarded: PageClient) -> None:
     assert without.headers["location"].endswith("next=%2Fhistory%2F7")
 
 
+@pytest.mark.parametrize("digits", [18, 19, 5000])
+def test_a_run_whose_number_no_store_can_have_is_not_in_the_history(publisher: Publisher, digits: int) -> None:
+    assert PageClient(publisher).ask(f"/history/{'9' * digits}").status_code == 404
+
+
 def test_the_overview_leads_to_the_last_run(publisher: Publisher) -> None:
     page = PageClient(publisher)
     (path,) = re.findall(r'Last run: <a href="(/history/\d+)">', page.ask("/").text)

@@ -6,22 +6,25 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
+from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
+from starlette.datastructures import QueryParams
 
 from formats.job import Events, Host, Job
 from publisher.errors import UsageError
 from publisher.page import query as page_query
-from publisher.page.addresses import QUERY_NAMES
+from publisher.page.addresses import MOST_QUERY_BYTES, query_of
 from publisher.page.auth import EVERYBODY
+from publisher.page.report_pages import ReportPages, ReportSource
 from publisher.page.row_links import job_links
 from publisher.report.job_runs import found_jobs
 from publisher.report.ranking import ranked
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.row_jobs import row_selection
+from publisher.report.row_jobs import RowSelection, row_selection
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import VIEW_KINDS, ViewKind
 from publisher.report.views import make
@@ -34,9 +37,11 @@ DAY_S = 86_400
 NOW = NOVEMBER + 20 * DAY_S
 INTERVAL = {"since": "2026-11-01", "until": "2026-11-15"}
 MORE = {"utilization": {"bin": "1d"}, "job": {"job": "*"}, "charges": {"month": "2026-11"}}
-NAMES = ("ada", "[a]*", "o'neil", "(unknown)", "others (3)", "(all)", EVIL, "a,b", "", None, "r\u00e9 \u202e", "x/y")
+NAMES = ("ada", "[a]*", "o'neil", "(unknown)", "others (3)", "(all)", EVIL, "  a,b ", "", None, "r\u00e9 \u202e", "x/y")
 MOST = short_or_whole(2, 9)
 """Rows of a report that are followed."""
+_AMOUNTS = {"occupation": "used_h", "charges": "quantity", "allocations": "used_h"}
+"""Of views whose rows do not count jobs, what is more than 0 if there are any."""
 NODES = ("n1", "n2", "fat1", "c1/n1", "stray", "(unknown)", "*")
 
 
@@ -106,8 +111,7 @@ def asked(kind: ViewKind, query: dict[str, str]) -> ReportRequest:
 
 def followed(context: ReportContext, href: str) -> tuple[int, list[KnownRun]]:
     """How many jobs the page of a link says that there are, and the jobs."""
-    query = dict(parse_qsl(urlsplit(href).query, keep_blank_values=True))
-    assert query.keys() <= QUERY_NAMES
+    query = query_of(QueryParams(urlsplit(href).query), EVERYBODY)
     request = page_query.jobs_request(query, NOW, (None, None), EVERYBODY)
     found = found_jobs(context, request, 1000, page_query.selected_row(query))
     assert found.total == len(found.jobs)
@@ -142,19 +146,22 @@ def followed_report(context: ReportContext, kind: ViewKind, query: dict[str, str
 def test_a_row_leads_to_as_many_jobs_as_it_counts(context: ReportContext, name: str) -> None:
     """Two rows of one label, such as jobs of one number in two clusters, lead to the jobs of both."""
     compared, kind = 0, VIEW_KINDS[name]
+    amount, counts_jobs = _AMOUNTS.get(name, "jobs"), "jobs" in {column.name for column in kind.columns}
     for query in groupings(kind):
+        if "job" in query.values():  # else rows of a label may be missing
+            query["top"] = "1000"
         report, hrefs = followed_report(context, kind, query)
         counts: Counter[str] = Counter()
         for row, href in zip(rows_of(report), hrefs, strict=True):
-            counts[href] = row.get("jobs", 0) + (0 if next(iter(row.values())) == "total" else counts[href])
-        assert all(counts), query
+            value = row.get(amount, 1) or 0
+            assert bool(href) == bool(value or not counts_jobs) or "top" in query, (query, row)
+            if href:
+                counts[href] = value + (0 if next(iter(row.values())) == "total" else counts[href])
         for href in random.Random(26).sample(sorted(counts), min(MOST, len(counts))):
-            jobs = counts[href]
             found = followed(context, href)[0]
-            if any(column.name == "jobs" for column in report.columns):
-                assert found == jobs, (query, href)
-                compared += 1
-    assert compared or "jobs" not in {column.name for column in kind.columns}
+            assert found == counts[href] if counts_jobs else found or not counts[href], (query, href)
+            compared += bool(found)
+    assert compared
 
 
 def test_rows_that_lead_nowhere_say_why() -> None:
@@ -211,8 +218,61 @@ def test_sums_of_others_and_what_is_nobodys_lead_nowhere(context: ReportContext)
     assert [bool(href) for href in hrefs] == [True, True, False, True]
 
 
+def test_groups_of_the_compared_interval_alone_lead_nowhere(context: ReportContext) -> None:
+    kind = VIEW_KINDS["totals"]
+    query = {"since": "2026-11-14", "until": "2026-11-15", "by": "user", "by2": "queue", "compare": "previous"}
+    request = asked(kind, query)
+    report = make(kind.name, context, request)
+    rows = list(rows_of(report))
+    hrefs = job_links(report, request, kind, frozenset())
+    assert any(row["jobs"] == 0 and row["jobs_before"] for row in rows)
+    assert [bool(href) for href in hrefs] == [row["jobs"] > 0 for row in rows]
+
+
+def test_rows_of_names_that_make_an_address_too_long_lead_nowhere(tmp_path: Path) -> None:
+    """A name may have any length: the server answers no longer query, and reports take no longer filter."""
+    said: list[str] = []
+    source = ListSource("ce1")
+    source.add(*(make_job(number, account=name) for number, name in enumerate(("a", "b" * 2000, "c" * 5000), 1)))
+    site = Site(tmp_path, [source], [])
+    site.collect()
+    long = ReportContext(site.publisher.store, site.config, NOW)
+    kind = VIEW_KINDS["totals"]
+    request = page_query.parse(kind, {"since": "", "by": "account"}, NOW, (0, NOW), EVERYBODY).request
+    report = make(kind.name, long, request)
+    hrefs = job_links(report, request, kind, frozenset())[:3]
+    assert [bool(href) for href in hrefs] == [len(str(row[0])) < MOST_QUERY_BYTES for row in report.rows]
+    assert all(followed(long, href)[0] == 1 for href in hrefs if href)
+    usage = ReportPages(ReportSource(lambda: long, said.append, lambda: NOW)).usage(EVERYBODY)
+    assert {row.href[:20] for row in usage.rows if len(row.name) > page_query.MOST_LETTERS} == {""}
+    (href,) = (row.href for row in usage.rows if row.href)
+    assert page_query.parse(kind, query_of(QueryParams(urlsplit(href).query), EVERYBODY), NOW, (0, NOW), EVERYBODY)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"node": "n1"}, {"node": "n1", "resource": "cores"}), ({"type": "fat"}, {"type": "fat", "resource": "cores"}),
+        ({"core": "n1/2"}, {"node": "n1", "core": "2", "resource": "cores"}),
+        ({"core": "stray"}, {"node": "stray", "resource": "cores"}),
+        ({"core": "c1/n1"}, {"node": "c1/n1", "resource": "cores"}),
+    ],
+)  # fmt: skip
+def test_a_selection_of_nodes_without_a_resource_is_one_of_cores(
+    context: ReportContext, words: dict[str, str], said: dict[str, str]
+) -> None:
+    def jobs(row: RowSelection) -> tuple[int, list[int]]:
+        request = page_query.jobs_request({**INTERVAL, "counted": "overlapping"}, NOW, (None, None), EVERYBODY)
+        found = found_jobs(context, request, 1000, row)
+        return found.total, [known.run.run_id for known in found.jobs]
+
+    assert jobs(RowSelection(words=words)) == jobs(RowSelection(words=said))
+    assert 0 < jobs(RowSelection(words=words))[0] < jobs(RowSelection())[0]
+
+
 @pytest.mark.parametrize("text", ["x", "[]", '{"words": {"path": 1}}', '{"words": {"x": "y"}}', '{"runs": "some"}',
-                                  '{"words": {"resource": "x"}}'])  # fmt: skip
+                                  '{"words": {"resource": "x"}}', '{"words": {"held_on": "last"}}',
+                                  '{"words": {"node": "n1", "core": "x"}}'])  # fmt: skip
 def test_a_selection_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="row"):
         row_selection(text)
