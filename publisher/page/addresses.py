@@ -45,9 +45,7 @@ QUERY_NAMES: Final = frozenset(
 """The names that a query may have."""
 MOST_QUERY_BYTES: Final = 4_000
 """Of a query that the server answers."""
-RUN_ID: Final = re.compile(r"[0-9]{1,18}")
-"""The number of a run of the program in an address."""
-_PATH: Final = re.compile(rf"/[a-z]*|/history/{RUN_ID.pattern}")
+_PATH: Final = re.compile(r"/[a-z]*|/history/[0-9]{1,18}")
 _MOST_LETTERS: Final = 2_000
 
 

@@ -26,7 +26,6 @@ from publisher.page.addresses import (
     JOBS,
     LOGIN,
     OVERVIEW,
-    RUN_ID,
     login_for,
     path_of,
     query_of,
@@ -97,7 +96,7 @@ def application(site: PageContent, names: tuple[str, ...]) -> SecurityMiddleware
         Route(OVERVIEW, pages.overview),
         Route("/records", pages.records),
         Route("/history", pages.history),
-        Route("/history/{run_id}", pages.run),
+        Route("/history/{run_id:int}", pages.run),
         Route(JOBS, pages.jobs),
         Route("/help", pages.help),
         Route(LOGIN, pages.login_form, methods=["GET"]),
@@ -237,10 +236,7 @@ class _PageHandlers:
 
     async def run(self, request: Request) -> Response:
         """One run of the program."""
-        number = request.path_params["run_id"]
-        if not RUN_ID.fullmatch(number):
-            raise HTTPException(404)
-        run_id = int(number)
+        run_id: int = request.path_params["run_id"]
 
         def make(person: Person) -> Response:
             run, around = self._site.program_run(run_id), self._around(person, "history")

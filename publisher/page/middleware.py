@@ -29,6 +29,8 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 _A_YEAR: Final = "max-age=31536000"
+_MOST_PATH: Final = 1_000
+"""Python converts at most 4,300 digits to a number, such as that of a run."""
 _PIECE_BYTES: Final = 1 << 16
 _METHODS: Final = frozenset({"GET", "HEAD", "POST"})
 """POST logs in and out; every other path answers it with 405."""
@@ -120,6 +122,8 @@ class SecurityMiddleware:
             return PlainTextResponse("This server does not answer to this name. Add it to `names` in [serve].\n", 421)
         if scope["method"] not in _METHODS:
             return PlainTextResponse("This page is read-only.\n", 405, {"Allow": "GET, HEAD"})
+        if len(scope["path"]) > _MOST_PATH:
+            return PlainTextResponse("This page does not exist.\n", 404)
         if len(scope["query_string"]) > MOST_QUERY_BYTES:
             return PlainTextResponse("The query is too long.\n", 414)
         return None
