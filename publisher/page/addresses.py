@@ -43,6 +43,7 @@ QUERY_NAMES: Final = frozenset(
     }
 )
 """The names that a query may have."""
+_KEPT: Final = frozenset(KEYS) - {"job"}
 MOST_QUERY_BYTES: Final = 4_000
 """Of a query that the server answers."""
 _PATH: Final = re.compile(r"/[a-z]*|/history/[0-9]{1,18}")
@@ -63,7 +64,7 @@ def with_query(path: str, query: Mapping[str, str], **instead: Any) -> str:
 def query_of(values: Mapping[str, str], person: Person) -> dict[str, str]:
     """The values of a query; the user is not asked for where it can only be the person.
 
-    Names of jobs are kept as they are, because they may begin or end with a space. Raises `UsageError` for an unknown
+    Names are kept as they are, because they may begin or end with a space; an id is often pasted with one. Raises `UsageError` for an unknown
     name: a report that ignores a mistyped filter would show too much.
     """
     for name in values:
@@ -73,7 +74,7 @@ def query_of(values: Mapping[str, str], person: Person) -> dict[str, str]:
                 f"the address has the unknown name {name[:50]!r}{did_you_mean(name, QUERY_NAMES)}", hint=hint
             )
     names = QUERY_NAMES - {"user"} if person.owner is not None else QUERY_NAMES
-    return {name: value if name in KEYS else value.strip() for name, value in values.items() if name in names}
+    return {name: value if name in _KEPT else value.strip() for name, value in values.items() if name in names}
 
 
 def answered(address: str) -> str:
