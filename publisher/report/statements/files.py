@@ -29,19 +29,21 @@ class StatementFiles(msgspec.Struct, frozen=True):
 def write(made: Statements, directory: Path, kinds: tuple[Kind, ...]) -> StatementFiles:
     """Write every statement in these kinds into a folder. Raises `OutputError`."""
     folder = directory / made.month
-    files: list[Path] = []
+    # All are made before the first is written: one that cannot be made must not leave a part of the month.
+    contents = {
+        folder / f"{_file_name(statement.payer)}{SUFFIXES[kind]}": document(made, statement, kind)
+        for statement in made.all
+        for kind in kinds
+    }
     replaced = 0
     try:
         require_own_folder(folder)
-        for statement in made.all:
-            for kind in kinds:
-                file = folder / f"{_file_name(statement.payer)}{SUFFIXES[kind]}"
-                replaced += file.exists()
-                write_whole(file, document(made, statement, kind))
-                files.append(file)
+        for file, content in contents.items():
+            replaced += file.exists()
+            write_whole(file, content)
     except OSError as error:
         raise OutputError(f"statements cannot be written to {folder}: {error.strerror}") from error
-    return StatementFiles(tuple(files), replaced)
+    return StatementFiles(tuple(contents), replaced)
 
 
 def document(made: Statements, one: Statement, kind: Kind) -> bytes:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
+from textwrap import wrap
 from typing import Final
 
 from fpdf import FPDF
@@ -22,6 +25,10 @@ _NUMBER_MM, _LEAST_ITEM_MM, _SPARE_MM = 9, 40, 2.8
 _LINE_MM: Final = 4.6
 _PAGE_MM: Final = 20
 """The room for the number of the page."""
+_MOST_IN_ROW: Final = 250
+"""Letters of a cell. fpdf refuses a row that is higher than a page: the widest letters of the font, in the narrowest
+column for texts, need 170 mm."""
+_MOST_IN_FOOTER: Final = 300
 _GREY: Final = (90, 90, 90)
 _LIGHT: Final = (242, 242, 242)
 
@@ -147,7 +154,8 @@ def _users(pdf: FPDF, made: StatementDocument) -> None:
     ) as table:  # fmt: skip
         table.row(USER_HEADINGS)
         for line in made.users:
-            table.row(line)
+            for cells in _rows(line):
+                table.row(cells)
     pdf.ln(3)
 
 
@@ -163,8 +171,21 @@ def _widths_mm(pdf: FPDF, made: StatementDocument) -> tuple[float, ...]:
 
 
 def _item(table: Table, line: StatementLine) -> None:
-    name = f"{line.cells[1]}\n({line.applies_to})" if line.applies_to else line.cells[1]
-    table.row((line.cells[0], name, *line.cells[2:]))
+    number, name, *amounts = line.cells
+    if len(name) + len(line.applies_to) <= _MOST_IN_ROW:
+        table.row((number, f"{name}\n({line.applies_to})" if line.applies_to else name, *amounts))
+        return
+    applies_to = _rows((f"({line.applies_to})",)) if line.applies_to else []
+    first, *more = [*_rows((name,)), *applies_to]
+    table.row((number, *first, *amounts))
+    for text in more:
+        table.row(("", *text, *[""] * len(amounts)))
+
+
+def _rows(cells: Sequence[str]) -> list[tuple[str, ...]]:
+    """The cells of a row; of several rows if a text is long, so that pages can end within it."""
+    parts = [[cell] if len(cell) <= _MOST_IN_ROW else wrap(cell, _MOST_IN_ROW) or [""] for cell in cells]
+    return list(zip_longest(*parts, fillvalue=""))
 
 
 def _sum(table: Table, label: str, amount: str, style: FontFace) -> None:
@@ -177,6 +198,7 @@ def _fitting(pdf: FPDF, text: str, width_mm: float) -> str:
     """As much of a text as fits a width."""
     if pdf.get_string_width(text) <= width_mm:
         return text
+    text = text[:_MOST_IN_FOOTER]
     while text and pdf.get_string_width(f"{text}…") > width_mm:
         text = text[:-1]
     return f"{text}…"

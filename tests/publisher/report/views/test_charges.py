@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import zlib
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from html.parser import HTMLParser
@@ -280,6 +283,61 @@ def test_long_statements_have_pages(site: Publisher) -> None:
     content = document(made, long, "pdf")
     assert len(re.findall(rb"/Type /Page\b", content)) == 3
     assert content == document(made, long, "pdf"), "the same bytes"
+
+
+def of_payers(all_of_them: tuple[Statement, ...]) -> Statements:
+    return Statements(
+        month="2026-03", start=MARCH, stop=APRIL, site="S", by="project", currency="EUR", decimals=2, price_notes=(),
+        nothing=None, made_at=APRIL, settings=StatementSettings(number="{month}/{payer}"), all=all_of_them,
+    )  # fmt: skip
+
+
+def item_of(name: str, quantity: Fraction, applies_to: str = "") -> StatementItem:
+    return StatementItem(
+        "cores", name, quantity, "core h", Decimal(1), Decimal(1), Decimal(1), Decimal("1.00"), applies_to
+    )  # fmt: skip
+
+
+_LETTER = re.compile(rb"\((?:\x00\\?.)+\) Tj", re.DOTALL)
+
+
+def letters_of(pdf: bytes) -> list[int]:
+    """How often each letter of a font's subset is drawn, the most frequent first."""
+    counts: Counter[bytes] = Counter()
+    for stream in re.findall(rb"stream\n(.*?)\nendstream", pdf, re.DOTALL):
+        with suppress(zlib.error):
+            for text in _LETTER.findall(zlib.decompress(stream)):
+                counts.update(text[at : at + 2] for at in range(1, len(text) - 4, 2))
+    return [count for _, count in counts.most_common()]
+
+
+NAMES = {
+    "one word": "x" * 5_000, "widest letters": "\u2031" * 5_000, "words": "chemistry " * 500,
+    "control": "a\x00\x1b\n" * 1_250, "right to left": "\u05e9\u05dc\u05d5\u05dd " * 1_000,
+    "override": "a\u202eb" * 1_700, "spaces": " " * 5_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_a_statement_is_made_of_any_name(tmp_path: Path, name: str) -> None:
+    """fpdf refuses a row of a table that is higher than a page."""
+    one = Statement(
+        name, (item_of(name, Fraction(1), name), item_of("cores", Fraction(1), name)), (Adjusted(Decimal(1), name),),
+        users=(UserCharge(name, ((Fraction(1), "core h"),), Decimal(1)),),
+    )  # fmt: skip
+    files = write(of_payers((Statement("a", (), ()), one)), tmp_path, ("text", "html", "pdf"))
+    assert len(files.paths) == 6
+    content = files.paths[-1].read_bytes()
+    assert content.startswith(b"%PDF")
+    if name == NAMES["one word"]:
+        assert letters_of(content)[0] > 7 * 5_000, "wherever it is, it is whole: also in the columns of tables"
+
+
+def test_a_statement_that_cannot_be_made_leaves_no_part_of_the_month(tmp_path: Path) -> None:
+    beyond = Statement("b", (item_of("cores", Fraction(10**400)),), ())
+    with pytest.raises(OverflowError):
+        write(of_payers((Statement("a", (), ()), beyond)), tmp_path, ("text",))
+    assert list(tmp_path.iterdir()) == []
 
 
 SENDER = StatementSettings(
