@@ -68,6 +68,7 @@ def chart_of(plot: Plot, stop: int, timezone: str = "UTC") -> Chart:
         "top": plot.top,
         "outlined": len(plot.x) > MOST_BARS,
         "partial": plot.partial,
+        "without_jobs": sorted(plot.without_jobs),
         "known_until": plot.known_until,
         **_shared(plot),
     }

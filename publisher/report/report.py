@@ -96,6 +96,8 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
     """The axis of values reaches at least this, such as 100 for percentages of all there is."""
     partial: tuple[int, ...] = ()
     """The places of bins that are incomplete: cut by the interval, not over yet, or not collected yet."""
+    without_jobs: frozenset[int] = frozenset()
+    """The places of bins in which no job counts: an amount that is None is not unknown there."""
     known_until: int | None = None
     """When jobs were last collected, in epoch seconds; None: unknown."""
     end: int | None = None

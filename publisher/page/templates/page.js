@@ -39,6 +39,8 @@ function overTime(box, chart) {
   const readout = figure.querySelector(".readout");
   const { edges, names, series } = chart;
   const heat = chart.kind === "heat";
+  const without = new Set(chart.without_jobs);
+  const textAt = (one, bin) => (without.has(bin) && one.values[bin] === null ? "no jobs" : numberText(one.values[bin]));
   const middles = names.map((_, at) => (edges[at] + edges[at + 1]) / 2);
   const whole = [edges[0], Math.max(chart.end, edges[names.length])];
   const hidden = new Set();
@@ -91,7 +93,7 @@ function overTime(box, chart) {
     ctx.textBaseline = "bottom";
     const parts = chart.stacked ? 1 : shown.length;
     shown.forEach((layer, part) => layer.own.forEach((value, bin) => {
-      if (value !== null) return;
+      if (value !== null || without.has(bin)) return;
       const [left, right] = boxOf(bin, chart.stacked ? 0 : part, parts);
       const end = chart.stacked ? Math.max(...shown.map((other) => other.values[bin] ?? 0)) : 0;
       ctx.fillText("?", one.valToPos((left + right) / 2, "x", true), one.valToPos(end, "y", true) - 2);
@@ -218,10 +220,10 @@ function overTime(box, chart) {
 
   const say = () => {
     const texts = !heat
-      ? series.flatMap((one, place) => (hidden.has(place) ? [] : [`${one.label} ${numberText(one.values[at])}`]))
+      ? series.flatMap((one, place) => (hidden.has(place) ? [] : [`${one.label} ${textAt(one, at)}`]))
       : [`${series[row].label} ${numberText(series[row].values[at])}${series[row].values[at] === null ? "" : " %"}`];
     readout.textContent = `${names[at]}: ${texts.join(", ")}`;
-    values.forEach((one, place) => { one.textContent = numberText(series[place].values[at]); });
+    values.forEach((one, place) => { one.textContent = textAt(series[place], at); });
   };
 
   // Put the cursor on the bin whose values are shown.

@@ -44,6 +44,7 @@ from publisher.report.plot.style import (
     named_first,
     shortened,
     stacks_of,
+    unknown_in,
     unknown_text,
 )
 from publisher.report.report import Plot, Series
@@ -194,16 +195,13 @@ def draw_bars(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
             shades = [to_rgba(shade, _PALE if at in partial else 1.0) for at in range(len(values))]
             axes.bar(lefts, values, widths, below, align="edge", color=shades, label=SHOWN)
             below = [low + value for low, value in zip(below, values, strict=True)]
-        for at in _unknown(plot, stack):
+        for at, is_unknown in enumerate(unknown_in(plot, [plot.series[place] for place in stack])):
+            if not is_unknown:
+                continue
             axes.annotate(
                 "?", (lefts[at] + widths[at] / 2, below[at]), xytext=(0, 2), textcoords="offset points", ha="center",
                 fontsize=8, color=NOTE,
             )  # fmt: skip
-
-
-def _unknown(plot: Plot, stack: Sequence[int]) -> list[int]:
-    """Where an amount of a stack is unknown."""
-    return [at for at in range(len(plot.x)) if any(plot.series[place].values[at] is None for place in stack)]
 
 
 def _outlines(axes: Axes, plot: Plot, bounds: list[float]) -> None:

@@ -67,13 +67,16 @@ def is_labelled(plot: Plot) -> bool:
 def limited(plot: Plot, stop: int, now: int, known_until: int | None) -> Plot:
     """A plot without the future, which knows its incomplete bins.
 
-    `stop` ends the interval of its report; after `known_until` (None: unknown) jobs may not be collected yet. Months
-    and years, which differ in length and are few, are bars.
+    `stop` ends the interval of its report; after `known_until` (None: unknown) jobs may not be collected yet. Of an
+    interval that is to come nothing is drawn, unless it has amounts: then the clock is slow. Months and years, which
+    differ in length and are few, are bars.
     """
     edges = edges_of(plot, stop)
     if not edges:
         return plot
-    shown = sum(start < now for start in plot.x) if plot.x[0] < now else len(plot.x)  # type: ignore[operator]
+    shown = sum(start < now for start in instants_of(plot))
+    if not shown and any(value for series in plot.series for value in series.values):
+        shown = len(plot.x)
     until = min(stop, now, stop if known_until is None else known_until)
     places = {place for place, end in enumerate(edges[1 : shown + 1]) if end > until}
     return msgspec.structs.replace(
@@ -83,6 +86,7 @@ def limited(plot: Plot, stop: int, now: int, known_until: int | None) -> Plot:
         labels=plot.labels[:shown],
         series=tuple(msgspec.structs.replace(series, values=series.values[:shown]) for series in plot.series),
         partial=tuple(sorted(places | {place for place in plot.partial if place < shown})),
+        without_jobs=plot.without_jobs & frozenset(range(shown)),
         known_until=known_until,
         end=min(max(edges[shown], stop), now) if plot.x[0] < now else None,  # type: ignore[operator]
     )
@@ -134,8 +138,13 @@ def marks_of(plot: Plot, stop: int, timezone: str) -> str:
 
 def unknown_text(plot: Plot) -> str:
     """What marks of unknown amounts over time mean, for a line below a picture; empty if it has none."""
-    unknown = any(value is None for series in plot.series for value in series.values)
-    return "? or a gap: unknown" if unknown and plot.style != "heat" else ""
+    return "? or a gap: unknown" if any(unknown_in(plot, plot.series)) and plot.style != "heat" else ""
+
+
+def unknown_in(plot: Plot, some: Iterable[Series]) -> list[bool]:
+    """At each x whether an amount of some series is unknown: where no job counts, there is none to know."""
+    amounts_at = zip(*(series.values for series in some), strict=True)
+    return [None in amounts and place not in plot.without_jobs for place, amounts in enumerate(amounts_at)]
 
 
 def stacks_of(plot: Plot) -> list[list[int]]:

@@ -31,6 +31,7 @@ from publisher.report.plot.style import (
     named_first,
     shortened,
     stacks_of,
+    unknown_in,
     unknown_text,
 )
 from publisher.report.report import Plot, Series
@@ -197,8 +198,10 @@ class TextPlot:
             for place in reversed(range(len(sums))):  # the lower layers are drawn over the upper ones
                 marker = self._layer(place)
                 plotext.bar(middles, sums[place], marker=marker, color=self._colour(plot, place), width=_WIDE)
+            unknown = Series("", tuple(float(is_unknown) for is_unknown in unknown_in(plot, series)))
+            _, (parts,) = _joined(edges_of(plot, stop), (unknown,), self._width)
             for at, of_bin in enumerate(zip(*columns, strict=True)):
-                if None in of_bin:
+                if None in of_bin and parts[at]:
                     plotext.text("?", middles[at], sums[-1][at])
         plotext.xlim(edges[0], end_of(plot, stop))
         plotext.ylim(0, amounts[-1])

@@ -18,6 +18,8 @@ from publisher.text import counted
 _OF_PAYERS: Final = frozenset({"account", "project", "user", "vo"})
 """The keys that a site thinks in; which of them have values depends on its batch system."""
 
+_TO_COME: Final = "The interval begins after now: no job can have run yet."
+
 
 class ReportView(Protocol):
     """Makes the report of a request. Raises `UsageError`."""
@@ -66,7 +68,9 @@ def _with_limits(report: Report, context: ReportContext, request: ReportRequest)
     known_until = context.known_until(request) if VIEW_KINDS[report.view].of_runs else None
     plots = tuple(limited(plot, report.stop, context.now, known_until) for plot in report.plots)
     timezone = request.timezone if report.timezone == "UTC" else report.timezone
-    return msgspec.structs.replace(report, plots=plots, timezone=timezone)
+    is_to_come = any(whole.x and not plot.x for whole, plot in zip(report.plots, plots, strict=True))
+    notes = (*report.notes, _TO_COME) if is_to_come else report.notes
+    return msgspec.structs.replace(report, plots=plots, timezone=timezone, notes=notes)
 
 
 def _with_suspects(report: Report, context: ReportContext) -> Report:

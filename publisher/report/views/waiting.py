@@ -60,6 +60,8 @@ class WaitingTimes(msgspec.Struct):
     sql: str = ""
     unknown_submission: int = 0
     """Runs whose submission is unknown or after their start."""
+    left_out_in: frozenset[str] = frozenset()
+    """The periods that have such runs, if the only key is a period."""
     met: Met = msgspec.field(default_factory=Met)
 
 
@@ -125,6 +127,9 @@ def _made(matching: Matching, request: ReportRequest) -> WaitingTimes:
     matched, known = matching.rows('SELECT count(*), count(*) FILTER (submit <= "start") FROM matching')[0]
     made.met = Met(runs=matched, matched=matched)
     made.unknown_submission = matched - known
+    if matched > known and len(request.by) == 1 and request.by[0] in PERIODS:
+        left_out = matching.rows(f'SELECT DISTINCT {labels[0]} FROM matching WHERE (submit <= "start") IS NOT true')  # noqa: S608 - as above
+        made.left_out_in = frozenset(period for (period,) in left_out)
     return made
 
 
@@ -146,7 +151,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         columns=(*(Column(key, "text") for key in request.by), *WAITING.columns),
         rows=rows,
         sorted_by="jobs",
-        plots=_plots(request, rows) if request.by and rows else (),
+        plots=_plots(request, rows, waits.left_out_in) if request.by and rows else (),
         notes=(*(notes if waits.unknown_submission else ()), *running_note(request)),
         sql=waits.sql,
         nothing=waits.met.nothing() or (None if rows else "no source reports when these jobs were submitted"),
@@ -163,7 +168,9 @@ def _words(word: str | int) -> str:
     return word if isinstance(word, str) else size_text(word)
 
 
-def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[Plot, ...]:
+def _plots(
+    request: ReportRequest, rows: tuple[tuple[Cell, ...], ...], left_out_in: frozenset[str]
+) -> tuple[Plot, ...]:  # fmt: skip
     """The median and the 90th percentile: over time if the key is a period, else of each value."""
     if len(request.by) > 1:
         return ()
@@ -183,7 +190,11 @@ def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[
             Series(name, tuple(in_units(by_name.get(period.name), place) for period in cut))
             for name, place in places.items()
         )
-        return (Plot(title=title, style="line", unit=text, **period_axis(cut), series=series),)
+        without_jobs = frozenset(
+            place for place, period in enumerate(cut) if period.name not in by_name.keys() | left_out_in
+        )
+        axis = period_axis(cut)
+        return (Plot(title=title, style="line", unit=text, **axis, series=series, without_jobs=without_jobs),)
     series = tuple(Series(name, tuple(in_units(row, place) for row in rows)) for name, place in places.items())
     names = tuple(str(row[0] or UNKNOWN_NAME) for row in rows)
     jobs = tuple(float(_number(row[1])) for row in rows)

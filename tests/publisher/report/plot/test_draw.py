@@ -388,6 +388,10 @@ def test_the_future_is_not_drawn_and_incomplete_bins_are_marked() -> None:
     )
     to_come = limited(days, stop, START - 1, None)
     assert len(to_come.x) == 30, "a clock that is slow hides nothing"
+    zeros = tuple(msgspec.structs.replace(series, values=(0.0, None) * 15) for series in days.series)
+    empty = limited(msgspec.structs.replace(days, series=zeros), stop, START - 1, None)
+    assert (empty.x, empty.labels, {series.values for series in empty.series}) == ((), (), {()}), "nothing can have run"
+    assert "nothing to show" in texts(draw(empty, stop, Look(), "svg"))
     assert limited(over_names("a"), stop, now, known) == over_names("a")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from publisher.api import Publisher
+from publisher.page.charts import chart_of
+from publisher.report.plot.draw import draw
+from publisher.report.plot.style import Look, unknown_text
+from publisher.report.plot.terminal import TextPlot
 from publisher.report.views.waiting import waits_of
 from tests.publisher.cli.program import BASE
+from tests.publisher.report.plot.test_draw import texts
 from tests.publisher.report.torque_site import HOUR, at, table, torque_site, view
 
 
@@ -42,6 +48,46 @@ def test_by_day_and_size(site: Publisher) -> None:
     (plot,) = view(site, "waiting", by=("day",)).plots
     assert (plot.title, plot.unit) == ("Waiting time by day", "waiting time (h)")  # two hours are the longest
     assert plot.series[0].values == (60 / 3600, 120 / 3600, 30 / 3600)
+
+
+def test_a_period_without_jobs_is_not_unknown(site: Publisher) -> None:
+    """On 28 February nothing started: a gap, without a mark."""
+    report = view(site, "waiting", by=("day",), start=at(1) - 24 * HOUR)
+    (plot,) = report.plots
+    assert (plot.series[0].values[0], plot.labels[0], plot.without_jobs) == (None, "2026-02-28", {0})
+    assert unknown_text(plot) == ""
+    assert json.loads(chart_of(plot, at(4)).data)["without_jobs"] == [0]
+    for style in ("bar", "line"):
+        look = Look(style=style)  # type: ignore[arg-type]
+        assert "?" not in texts(draw(plot, at(4), look, "svg"))
+        lines = TextPlot(80, unicode=False, coloured=False).lines(plot, at(1), at(4), look)
+        assert not any("?" in line.plain for line in lines)
+
+
+def test_a_period_whose_jobs_have_no_submission_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "20260301").write_text(
+        "".join(
+            f"03/0{day}/2026 13:00:00;E;{day}.srv;user=a queue=a {submitted}start={at(day, 12)} end={at(day, 13)} "
+            "exec_host=n1/0 Exit_status=0 resources_used.walltime=01:00:00\n"
+            for day, submitted in ((1, f"ctime={at(1, 11)} qtime={at(1, 11)} "), (3, ""))
+        )
+    )
+    config = tmp_path / "publisher.toml"
+    config.write_text(f'{BASE}[sources.torque]\ntype = "torque"\npath = "{tmp_path}/2026*"\n')
+    with Publisher.from_file(config) as publisher:
+        publisher.collect()
+        report = view(publisher, "waiting", by=("day",))
+    (plot,) = report.plots
+    assert report.notes[0] == "Jobs left out, because their submission is unknown or after their start: 1."
+    assert (plot.series[0].values, plot.without_jobs) == ((60.0, None, None), {1})
+    assert unknown_text(plot) == "? or a gap: unknown"
+    assert texts(draw(plot, at(4), Look(style="bar"), "svg")).count("?") == 2, "of each series, on the 3rd"
+
+
+def test_of_an_interval_to_come_nothing_is_drawn(site: Publisher) -> None:
+    report = view(site, "utilization", start=at(20), stop=at(23))
+    assert [plot.x for plot in report.plots] == [(), ()]
+    assert report.notes == ("The interval begins after now: no job can have run yet.",)
 
 
 def test_a_job_counts_where_it_started(site: Publisher) -> None:
