@@ -120,15 +120,16 @@ class Cluster:
 
 
 def outcome(
-    cluster: Cluster, number: int, task: int, submit: int, start: int, end: int, wall_ms: int, cpu_ms: int, failed: int,
-    exit_status: int, slots: int, host: str, pe_task: str, maxvmem: Number, maxrss: Number, extras: Extras, owner: str,
-    group: str, name: str, account: str, queue: str, project: str | None, department: str | None,
+    cluster: Cluster, number: int, task: int, submit: int, start: int, end: int, wall_ms: int, cpu_ms: int | None,
+    failed: int, exit_status: int, slots: int, host: str, pe_task: str, maxvmem: Number, maxrss: Number, extras: Extras,
+    owner: str, group: str, name: str, account: str, queue: str, project: str | None, department: str | None,
     granted_pe: str | None, client_host: str | None = None, deleted_by: str | None = None,
 ) -> Job | Slave | None:  # fmt: skip
     """The outcome of a record: a run, from a master or serial record; a part of one; None: nothing ran.
 
     `pe_task` is empty for a master or serial record. `maxvmem` and `maxrss` are bytes, zero if the record has none;
     then `ru_maxrss` of the extras (KiB) is used. The submission time of a job that did not run may be missing.
+    `cpu_ms` None: unknown.
     """
     local_id = f"{number}.{task}" if task else str(number)
     user_ms, system_ms = milliseconds(extras.get("ru_utime")), milliseconds(extras.get("ru_stime"))
@@ -138,7 +139,7 @@ def outcome(
         mem, transferred = _float(extras.get("mem")), _float(extras.get("io"))
         require_short("pe_taskid", pe_task)
         require_short("hostname", host)
-        used = (cpu_ms, user_ms or 0, system_ms or 0, mem, transferred, virtual, rss)
+        used = (cpu_ms or 0, user_ms or 0, system_ms or 0, mem, transferred, virtual, rss)
         task_extras = measures_of({name: value for name, value in extras.items() if name not in {"mem", "io"}})
         return Slave(local_id, PeTask(pe_task, host, start, end, exit_status, failed, *used, task_extras))
     if start <= 0 or end < start:

@@ -82,7 +82,8 @@ def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
     usage = record.usage
     extras: Extras = usage.pop("rusage", {})
     own = usage.pop("eusage", {}) or usage.pop("usage", {})
-    cpu = _figure(own.pop("cpu", 0))
+    cpu = own.pop("cpu", None)  # Grid Engine writes it always, 0 too: one that is missing is unknown
+    cpu_ms = int(cpu * 1000 + 0.5) if isinstance(cpu, int | float) else None
     maxvmem = _figure(own.pop("maxvmem", 0))
     maxrss = _figure(own.get("maxrss", 0))
     extras.update(own)
@@ -92,7 +93,7 @@ def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
     extras["priority"] = record.priority
     if len(extras) > _MOST_EXTRAS:
         raise JsonlError("the record has more values than possible")
-    if cpu < 0 or cpu > LARGEST:
+    if isinstance(cpu, int | float) and not 0 <= cpu <= LARGEST:
         raise JsonlError("the CPU time is negative, or larger than possible")
     if record.category:
         extras["category"] = record.category
@@ -107,7 +108,7 @@ def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
     pe_task = record.pe_taskid or record.pe_task_id or ""
     return outcome(
         cluster, record.job_number, record.task_number, record.submission_time // _MICROSECONDS, start, end,
-        (ended - started) // 1000, int(cpu * 1000 + 0.5), failed, record.exit_status, record.slots,
+        (ended - started) // 1000, cpu_ms, failed, record.exit_status, record.slots,
         record.hostname, "" if pe_task == "NONE" else pe_task, maxvmem, maxrss, extras,
         record.owner, record.group, record.job_name, record.account, record.qname,
         none_if_none(record.project or ""), none_if_none(record.department or ""),

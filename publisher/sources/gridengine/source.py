@@ -191,11 +191,12 @@ def folded(job: Job, slaves: list[PeTask]) -> Job:
     extras["io"] = _sum(extras, "io", (slave.io_gb for slave in slaves))
     extras["pe_task_count"] = len(slaves)
     extras["pe_tasks"] = _as_shown(slaves).decode()
+    own_is_unknown = job.cpu_ms is None and job.status != "lost"
     return msgspec.structs.replace(
         job,
         hosts=tuple(hosts.values()),
         nodes=len(hosts),
-        cpu_ms=(job.cpu_ms or 0) + sum(slave.cpu_ms for slave in slaves),
+        cpu_ms=None if own_is_unknown else (job.cpu_ms or 0) + sum(slave.cpu_ms for slave in slaves),
         cpu_user_ms=(job.cpu_user_ms or 0) + sum(slave.user_ms for slave in slaves),
         cpu_system_ms=(job.cpu_system_ms or 0) + sum(slave.system_ms for slave in slaves),
         memory_rss_kib=max(job.memory_rss_kib or 0, *(slave.rss_kib for slave in slaves)) or None,

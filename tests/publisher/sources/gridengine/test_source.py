@@ -60,6 +60,21 @@ def test_golden(folder: Path, name: str, rewrite_golden: bool) -> None:
     compare(folder / f"{name}.jobs.json", page.jobs, rewrite=rewrite_golden)
 
 
+@pytest.mark.parametrize("own", [{}, {"maxvmem": 1024}, {"cpu": "many"}])
+def test_cpu_time_that_is_missing_is_unknown(folder: Path, own: dict[str, object]) -> None:
+    """Grid Engine writes the field always. With slaves, their sum alone is not the CPU time of the job."""
+    (line, *_) = lines_of(folder / "accounting.jsonl")
+    record = json.loads(line)
+    record["usage"]["eusage"] = own
+    job = runs([json.dumps(record).encode()])["1"]
+    assert (job.cpu_ms, job.cpu_user_ms, job.status) == (None, 90_500, "completed")
+    slave = json.dumps({**json.loads(line), "pe_taskid": "1.node2", "hostname": "node2"}).encode()
+    joined = runs([slave, json.dumps(record).encode()])["1"]
+    assert (joined.cpu_ms, joined.nodes) == (None, 2)
+    record["usage"]["eusage"] = {**own, "cpu": 0}
+    assert runs([json.dumps(record).encode()])["1"].cpu_ms == 0
+
+
 def test_no_field_takes_the_value_of_another() -> None:
     """The parsers give more than twenty values by position, since names would take a tenth of the time of a record."""
     usage = [b"0"] * 18
