@@ -64,8 +64,8 @@ def with_query(path: str, query: Mapping[str, str], **instead: Any) -> str:
 def query_of(values: Mapping[str, str], person: Person) -> dict[str, str]:
     """The values of a query; the user is not asked for where it can only be the person.
 
-    Names are kept as they are, because they may begin or end with a space; an id is often pasted with one. Raises `UsageError` for an unknown
-    name: a report that ignores a mistyped filter would show too much.
+    Names are kept as they are, because they may begin or end with a space; an id is often pasted with one. Raises
+    `UsageError` for an unknown name: a report that ignores a mistyped filter would show too much.
     """
     for name in values:
         if name not in QUERY_NAMES:

@@ -83,7 +83,6 @@ def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
     extras: Extras = usage.pop("rusage", {})
     own = usage.pop("eusage", {}) or usage.pop("usage", {})
     cpu = own.pop("cpu", None)  # Grid Engine writes it always, 0 too: one that is missing is unknown
-    cpu_ms = int(cpu * 1000 + 0.5) if isinstance(cpu, int | float) else None
     maxvmem = _figure(own.pop("maxvmem", 0))
     maxrss = _figure(own.get("maxrss", 0))
     extras.update(own)
@@ -93,8 +92,11 @@ def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
     extras["priority"] = record.priority
     if len(extras) > _MOST_EXTRAS:
         raise JsonlError("the record has more values than possible")
-    if isinstance(cpu, int | float) and not 0 <= cpu <= LARGEST:
-        raise JsonlError("the CPU time is negative, or larger than possible")
+    cpu_ms = None
+    if isinstance(cpu, int | float):
+        if not 0 <= cpu <= LARGEST:
+            raise JsonlError("the CPU time is negative, or larger than possible")
+        cpu_ms = int(cpu * 1000 + 0.5)
     if record.category:
         extras["category"] = record.category
     if record.arid:
