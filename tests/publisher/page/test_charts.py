@@ -31,6 +31,7 @@ def test_data_over_time() -> None:
         "top": 0.0,
         "outlined": False,
         "partial": [],
+        "without_jobs": [],
         "known_until": None,
         "unit": "u",
         "by": "",
