@@ -408,16 +408,21 @@ def streamed(
 
     SQLite's are the driver's own: a row object of SQLAlchemy for each of a million costs as much as reading it.
     """
-    with connection.execute(query, values, execution_options=_streams(connection)) as result:
-        cursor: Any = result.cursor
-        if connection.dialect.name == "sqlite":
+    result = connection.execute(query, values, execution_options=_streams(connection))
+    cursor: Any = result.cursor
+    is_file = connection.dialect.name == "sqlite"
+    try:
+        if is_file:
             while rows := cursor.fetchmany(size):
                 yield rows
-            return
-        try:
+        else:
             yield from map(list, result.partitions(size))
-        finally:
+    finally:
+        if not is_file:
             server.close_cursor(cursor)
+        # An error may keep an unfinished stream until its connection is closed: a file has nothing to close then.
+        if not (is_file and connection.closed):
+            result.close()
 
 
 def _streams(connection: Connection) -> dict[str, Any]:

@@ -58,7 +58,8 @@ class Marks:
     """
 
     def __init__(self, stored: Iterable[str] = ()) -> None:
-        self._database = sqlite3.connect("", isolation_level=None)
+        # Whichever thread collects garbage may close it.
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         weakref.finalize(self, self._database.close)
         self._database.executescript(_TABLES)
         self._objects: dict[Key, Mark] = {}
