@@ -291,7 +291,7 @@ class StoreMaintenance:
         with exclusive(self._store, self._config.targets):
             plan = self._plan(before, plans)
             now = self._clock()
-            count = self._purge_months([source.month for source in plan.going], now)
+            count = self._purge_months([month.month for month in plan.going], now)
             messages_before, receipts_before = self._limits(before, month_of(now))
             with self._store.write(sorts_on_disk=True) as connection:
                 engine.drop_index_by_run(connection)

@@ -20,7 +20,6 @@ from tests.publisher.site import NOVEMBER, make_job
 
 BIN_S = 3600
 OTHER = (Benchmark("HEPSPEC", 9.1),)
-EARLIER = NOVEMBER - 20 * 86_400
 JOBS = [
     make_job(1, wall_s=100, cores=4, cpu_ms=99_500, cpu_user_ms=90_000, cpu_system_ms=9_500, slots=4),
     make_job(2, wall_ms=1_499, cpu_ms=1_500, cpu_user_ms=1_000, cpu_system_ms=500),

@@ -26,8 +26,6 @@ from formats.rules import type_of
 from formats.xml.read import CAR, FORMAT_OF_NAMESPACE, NotAMessageError, begins_as_xml, read, record_elements
 from formats.xml.read import parse as parse_xml
 
-MOST_RECORDS: Final = MOST_INSPECTED
-
 LARGEST_TEXT_BYTES: Final = 8 * 2**20
 """The largest text message; services accept a tenth of it."""
 
@@ -91,8 +89,8 @@ def _inspect_xml(payload: bytes, now: int | None) -> Inspection:
         return _unknown("XML of an unknown format", "nested too deeply", "SGAS LUTS and APEL server")
     namespace = etree.QName(root).namespace or ""
     form = FORMATS[FORMAT_OF_NAMESPACE[namespace]]
-    if (count := len(record_elements(root))) > MOST_RECORDS:
-        rule = f"{count} records; at most {MOST_RECORDS} are checked"
+    if (count := len(record_elements(root))) > MOST_INSPECTED:
+        rule = f"{count} records; at most {MOST_INSPECTED} are checked"
         return _unknown(f"{form.title}, too large to check", rule, "a limit of inspect")
     if namespace == CAR:
         violations = check_compute_records(root, payload, now)
@@ -146,7 +144,7 @@ def _inspected(form: Format, text: str) -> Inspection | None:
     if inspected is None:
         return None
     # A report has as many bins as its interval; how many there may be follows from the size of the text.
-    most = None if form.shape == "report" else MOST_RECORDS
+    most = None if form.shape == "report" else MOST_INSPECTED
     records = tuple(islice(inspected.records, None if most is None else most + 1))
     if most is not None and len(records) > most:
         return _unknown(f"{form.title}, too large to check", f"more than {most} records", "a limit of inspect")
@@ -155,8 +153,8 @@ def _inspected(form: Format, text: str) -> Inspection | None:
 
 
 def _inspect_apel(text: str, now: int | None) -> Inspection:
-    if (count := text.count(RECORD_MARK)) >= MOST_RECORDS:
-        rule = f"{count} times {RECORD_MARK} between records; at most {MOST_RECORDS} records are checked"
+    if (count := text.count(RECORD_MARK)) >= MOST_INSPECTED:
+        rule = f"{count} times {RECORD_MARK} between records; at most {MOST_INSPECTED} records are checked"
         return _unknown("text too large to check", rule, "a limit of inspect")
     violations = tuple(check_text(text, now, ENOUGH_VIOLATIONS))
     try:

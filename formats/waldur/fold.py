@@ -209,7 +209,6 @@ class ResourceUsage(msgspec.Struct, frozen=True):
         What was used no more is written as zero until Waldur has that; a component that was removed, or mistyped, would
         stay for ever otherwise.
         """
-        # Written as zero once, and Waldur has that: named for ever, a component of old settings would never go.
         left = {name for name, each in earlier.usage.items() if each.cents or not is_there}
         names = sorted({*left, *self.usage})
         usage = {

@@ -13,8 +13,8 @@ _RECORD_ID: Final = re.compile(rb'recordId="([^"]*)"')
 
 def pieces(payload: bytes) -> list[Piece]:
     """The records of a message of ours, in order. Of another one it may be anything."""
-    complete = []
+    found_pieces = []
     for body in _RECORD.findall(payload):
         record_id = _RECORD_ID.search(body)
-        complete.append(Piece("" if record_id is None else record_id[1].decode("ascii", "replace"), body))
-    return complete
+        found_pieces.append(Piece("" if record_id is None else record_id[1].decode("ascii", "replace"), body))
+    return found_pieces

@@ -115,10 +115,10 @@ def list_(
 def _show_statements(statements: Sequence[ClosedStatement]) -> None:
     rows: list[list[object]] = [
         [
-            statement.statement.number, statement.statement.payer, f"{statement.statement.total:,f}",
-            statement.statement.cancels, statement.cancelled_by,
+            issued.statement.number, issued.statement.payer, f"{issued.statement.total:,f}",
+            issued.statement.cancels, issued.cancelled_by,
         ]
-        for statement in statements
+        for issued in statements
     ]  # fmt: skip
     show_table("", ["number", "payer", "total", "replaces", "cancelled by"], rows, right={"total"})
 

@@ -236,8 +236,8 @@ def held_lines(held: Iterable[HeldPreview]) -> Iterator[str]:
 def note_lines(notes: Iterable[Noted]) -> Iterator[str]:
     """A line for each field and rule, with the first value that was changed."""
     alike: dict[tuple[str, str, bool], list[Noted]] = {}
-    for note in notes:
-        alike.setdefault((note.note.field, note.note.rule, note.note.after is None), []).append(note)
+    for noted in notes:
+        alike.setdefault((noted.note.field, noted.note.rule, noted.note.after is None), []).append(noted)
     for (field, rule, left_out), same in alike.items():
         first = same[0].note
         after = "left out" if left_out else f"sent as {first.after!r}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _ALWAYS: Final = frozenset({"source", "store", "sent"})
 _MEASURES: Final = (("jobs", "jobs"), ("core_ms", "core h"), ("cpu_ms", "CPU h"))
-_OF_PROGRAMS: Final = (("jobs", "jobs"), ("wall_ms", "wall h"), ("core_ms", "core h"), ("cpu_ms", "CPU h"))
+_MEASURES_OF_PROGRAMS: Final = (("jobs", "jobs"), ("wall_ms", "wall h"), ("core_ms", "core h"), ("cpu_ms", "CPU h"))
 _MS_PER_HOUR: Final = 3_600_000
 _SHOWN: Final = 200
 """Rows of a target by VO or user that are shown; CSV and JSON have all."""
@@ -56,7 +56,9 @@ def _show_tools(found: Conservation) -> None:
     """Both sides of each source whose batch system's own program was asked, in what any of the programs says."""
     asked = {name: reading for name, reading in found.readings.items() if reading.own is not None}
     said = [
-        program for program in _OF_PROGRAMS if any(getattr(one.tool, program[0]) is not None for one in asked.values())
+        (measure, heading)
+        for measure, heading in _MEASURES_OF_PROGRAMS
+        if any(getattr(one.tool, measure) is not None for one in asked.values())
     ]
     columns = ["source", "program"]
     for _, title in said:

@@ -245,8 +245,8 @@ def _fill(
     }
     for state, condition in parts.items():
         reason = {State.HELD: purge.LATE, State.ACCEPTED: ASSUMED}.get(state)
-        matches = select(runs.c.id, runs.c.end_time).join(_classes, runs.c.class_id == _classes.c.id).where(condition)
-        enqueue_from(connection, target_id, state, matches, now, reason)
+        query = select(runs.c.id, runs.c.end_time).join(_classes, runs.c.class_id == _classes.c.id).where(condition)
+        enqueue_from(connection, target_id, state, query, now, reason)
 
 
 def superseded(

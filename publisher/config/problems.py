@@ -49,7 +49,7 @@ def explain(error: ValidationError, table: dict[str, Any], file: Path, text: str
     `text`: that of the file, for the numbers of lines.
     """
     lines = TomlLines(text)
-    problems = [problem for error_part in error.errors() for problem in _problems(error_part, table)]
+    problems = [problem for detail in error.errors() for problem in _problems(detail, table)]
     misspelt = {problem.meant for problem in problems if problem.meant}
     shown = [problem for problem in problems if not (problem.is_missing and problem.place in misspelt)]
     errors = sorted((each.as_error(file, lines.find(each.place)) for each in shown), key=lambda one: one.line or 0)
@@ -166,8 +166,8 @@ def _hint_at(hint: Any, part: str | int) -> Any:
         field = hint.model_fields.get(str(part))
         below = None if field is None else field.annotation
     else:
-        below = next((word for word in reversed(get_args(hint)) if word is not ...), None)
-    models = [word for word in get_args(below) if _is_model(word)]
+        below = next((argument for argument in reversed(get_args(hint)) if argument is not ...), None)
+    models = [argument for argument in get_args(below) if _is_model(argument)]
     return models[0] if models and get_origin(below) in {Union, UnionType} else below
 
 

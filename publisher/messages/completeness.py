@@ -65,14 +65,14 @@ def _why_not_read_from(
     for name in fed_by(config, settings):
         with store.read() as connection:
             row = registry.get_source(connection, name)
-        # Until its first end, nobody knows what a source has: a part of the month would replace the whole at the
-        # service.
+        # A source that was not read to its end once may have more: the total of a part of the month would replace that
+        # of all at the service.
         if row is None or not row.first_read_done:
             return Reason.of(ReasonCode.SOURCE_NOT_READ, source=name)
         with store.read() as connection:
             files = unreadable_input.unread_files(connection, row.id)
         # Only where the unread rest may belong: a file that was lost in June must not hold November.
-        unread = [file.file for file in files if file.end >= first and (until is None or file.begin < until)]
+        unread = [left.file for left in files if left.end >= first and (until is None or left.begin < until)]
         if unread:
             return Reason.of(ReasonCode.FILE_DISAPPEARED, source=name, file=unread[0], interval=what)
         since = _complete_since(config, name, row)

@@ -104,7 +104,7 @@ class MonthFolder:
     def _fold_classes(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> int:
         """Fold what can be summed; return how many deliveries were met."""
         met = 0
-        by_group: dict[int, Sums] = {}
+        by_class: dict[int, Sums] = {}
         waiting: dict[int, Members] = {}
         accepted: Counter[int] = Counter()
         damaged: list[int] = []
@@ -112,16 +112,16 @@ class MonthFolder:
             met += class_sums.sums.jobs
             if class_sums.state in _LEFT_OUT:
                 continue
-            before = by_group.get(class_sums.class_id)
-            by_group[class_sums.class_id] = class_sums.sums if before is None else before.plus(class_sums.sums)
+            before = by_class.get(class_sums.class_id)
+            by_class[class_sums.class_id] = class_sums.sums if before is None else before.plus(class_sums.sums)
             if class_sums.state is State.WAITING:
                 waiting.setdefault(class_sums.class_id, Members.packed()).add_all(
                     class_sums.waiting, class_sums.revision
                 )
             elif class_sums.state is State.ACCEPTED:
                 accepted[class_sums.class_id] += class_sums.sums.jobs
-        for job_class in classes_by_id(connection, sorted(by_group)):
-            total = by_group[job_class.id]
+        for job_class in classes_by_id(connection, sorted(by_class)):
+            total = by_class[job_class.id]
             waits = waiting.pop(job_class.id, None)
             try:
                 key = folded.fold.add_alike(self._preparer.prepare_class(job_class, total.earliest), total).text

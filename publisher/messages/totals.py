@@ -299,11 +299,9 @@ def changed_groups(
         return row is not None and row.state is State.ACCEPTED and row.digest == group.digest
 
     changed = [group for key, group in groups_now.items() if not has(key, group)]
+    # Accepted with zero jobs, a total is gone at the service: given again, it would be sent in every run.
     vanished = [
-        # Accepted with zero jobs, it is gone at the service: given again, it would be sent in every run.
-        row
-        for key, row in known.items()
-        if key not in groups_now and (row.jobs or row.state is not State.ACCEPTED)
+        row for key, row in known.items() if key not in groups_now and (row.jobs or row.state is not State.ACCEPTED)
     ]
     if totals.vanished == "forgotten":
         return changed, [row.key for row in vanished]

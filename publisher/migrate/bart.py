@@ -207,17 +207,17 @@ class _Bart:
 
     def _batches(self) -> dict[str, Any]:
         logger = self._conf.block("logger")
-        batches: dict[str, Any] = {}
+        limits: dict[str, Any] = {}
         size = self._value(logger, "batch_size")
         if size is not None and size.isdigit() and int(size):
-            batches["batch_records"] = int(size)
+            limits["batch_records"] = int(size)
         elif size is not None:
             text = f"{size!r} is not a number of records; the default is used"
             self.proposal.remark("choose", "[logger] batch_size", text)
         answering = (self._value(logger, "timeout") or "").partition(",")[2].strip()
         if re.fullmatch(r"\d+(\.\d+)?", answering) and float(answering) > 0:
-            batches["timeout"] = f"{answering}s"
-        return batches
+            limits["timeout"] = f"{answering}s"
+        return limits
 
     def _services(self) -> Iterator[tuple[str, str | None]]:
         """Each service, with the VO whose records it gets; None: all records."""

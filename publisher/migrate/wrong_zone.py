@@ -49,7 +49,7 @@ class WrongZone(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """What is wrong, for people."""
-        hours = " or ".join(f"{abs(hour):g} h {'later' if hour > 0 else 'earlier'}" for hour in self.hours)
+        hours = " or ".join(f"{abs(shift_h):g} h {'later' if shift_h > 0 else 'earlier'}" for shift_h in self.hours)
         return (
             f"{self.jobs:,} jobs of source {self.source} ended {hours} here than the earlier publisher sent: "
             f'timezone = "{self.timezone}" is wrong'

@@ -66,12 +66,12 @@ class DeliveryStats(msgspec.Struct):
 def together(several: Sequence[DeliveryStats]) -> DeliveryStats:
     """Add up the statistics of consecutive parts; the reason to stop is that of the last part."""
     return DeliveryStats(
-        accepted=sum(context.accepted for context in several),
-        rejected=sum(context.rejected for context in several),
-        held=sum(context.held for context in several),
-        batches=sum(context.batches for context in several),
-        bytes=sum(context.bytes for context in several),
-        groups=sum(context.groups for context in several),
+        accepted=sum(stats.accepted for stats in several),
+        rejected=sum(stats.rejected for stats in several),
+        held=sum(stats.held for stats in several),
+        batches=sum(stats.batches for stats in several),
+        bytes=sum(stats.bytes for stats in several),
+        groups=sum(stats.groups for stats in several),
         paused=several[-1].paused,
-        unauthorised=any(context.unauthorised for context in several),
+        unauthorised=any(stats.unauthorised for stats in several),
     )

@@ -97,14 +97,14 @@ class Refusals:
 
 def _with_acceptance_between(refusals: Iterable[Refusal]) -> list[Refusal]:
     """Return the largest number of these refusals that have new records accepted between each and the next."""
-    split: list[Refusal] = []
+    separated: list[Refusal] = []
     for refusal in sorted(refusals, key=lambda refusal: refusal.sent_before):
-        if not split or refusal.accepted_before > split[-1].sent_before:
-            split.append(refusal)
-    return split
+        if not separated or refusal.accepted_before > separated[-1].sent_before:
+            separated.append(refusal)
+    return separated
 
 
-# With more, memory would grow with the jobs while a service refuses all of them.
+# Without a limit, memory would grow with the jobs while a service refuses all of them.
 _MOST_REFUSED: Final = 200
 """How many records refused alone are remembered."""
 _REFUSALS_BEFORE_DOUBT: Final = 20
@@ -295,7 +295,7 @@ class RejectionPolicy:
         if not (yield ResendAccepted(self._proof)):
             yield Stop(f"{answer} (the service refuses even a record that it has; everything waits)")
         if since >= self.last_new and (yield from self._accepts_new()) is False:
-            yield from self._decide([refusal for refusal in self._refused.values() if not self._is_doubtful(refusal)])
+            yield from self._decide([record for record in self._refused.values() if not self._is_doubtful(record)])
             yield Stop(f"{answer} (the service accepts no new record any more; everything waits)")
 
     def _accepts_new(self) -> Steps[bool | None]:
@@ -332,7 +332,7 @@ class RejectionPolicy:
         accepts_new = (yield from self._accepts_new()) if is_any_doubtful else True
         refused = list(self._refused.values())
         if accepts_new is False:
-            yield from self._decide([refusal for refusal in refused if not self._is_doubtful(refusal)])
+            yield from self._decide([record for record in refused if not self._is_doubtful(record)])
             yield from self._stop_at(0)
         yield from self._decide(refused)
         self._deciding = False

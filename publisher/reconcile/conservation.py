@@ -145,16 +145,16 @@ class _TargetSums:
 
     def _add_store(self, month: Month) -> None:
         with self._store.read() as connection:
-            held = list(sums.held_by_class(connection, self._target_id, month_bounds(month)))
-        known = self._labels.of([held_item.class_id for held_item in held])
-        for held_item in held:
-            whose = known[held_item.class_id]
+            by_state = list(sums.by_class_and_state(connection, self._target_id, month_bounds(month)))
+        known = self._labels.of([state_sums.class_id for state_sums in by_state])
+        for state_sums in by_state:
+            whose = known[state_sums.class_id]
             if whose is None:
                 continue
-            amounts = Amounts(held_item.jobs, held_item.wall_ms * whose[1], held_item.cpu_ms)
+            amounts = Amounts(state_sums.jobs, state_sums.wall_ms * whose[1], state_sums.cpu_ms)
             cell = SumsKey(month.number, whose[0])
             self._add("store", cell, amounts)
-            self._add(_place(held_item.state), cell, amounts)
+            self._add(_place(state_sums.state), cell, amounts)
 
     def _add_sent(self, month: Month) -> None:
         with self._store.read() as connection:

@@ -36,7 +36,7 @@ def possibly_missing(jobs: Sequence[JobHours], missing: int, lacks: JobHours, wi
 
     `lacks`: the hours that the service lacks, right `within` these.
     """
-    run_ids: set[int] = set()
+    may_lack: set[int] = set()
     walls, cpus = [job.wall_s for job in jobs], [job.cpu_s for job in jobs]
     least, most = lacks.wall_s - within.wall_s, lacks.wall_s + within.wall_s
     for places in combinations(range(len(jobs)), missing):
@@ -44,8 +44,8 @@ def possibly_missing(jobs: Sequence[JobHours], missing: int, lacks: JobHours, wi
             least <= sum([walls[place] for place in places]) <= most
             and abs(sum([cpus[place] for place in places]) - lacks.cpu_s) <= within.cpu_s
         ):
-            run_ids.update(places)
-            if len(run_ids) == len(jobs):
+            may_lack.update(places)
+            if len(may_lack) == len(jobs):
                 break
     # Hours that no combination explains are wrong in another way too: nothing proves that any of these jobs is there.
-    return run_ids or set(range(len(jobs)))
+    return may_lack or set(range(len(jobs)))

@@ -71,7 +71,7 @@ class ClosedMonth(msgspec.Struct, frozen=True):
     @property
     def total(self) -> Decimal:
         """The sum of the statements in force."""
-        return sum((statement.statement.total for statement in self.statements if not statement.cancelled_by), _NOTHING)
+        return sum((issued.statement.total for issued in self.statements if not issued.cancelled_by), _NOTHING)
 
 
 def closed(context: ReportContext) -> list[ClosedMonth]:

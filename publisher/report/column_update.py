@@ -152,12 +152,12 @@ class _ColumnUpdate:
         self._advanced = advanced
         self._next = known.next_part
         self._parts = list(known.parts)
-        self._damaged = {file.run_id: file for file in known.damaged}
+        self._damaged = {run.run_id: run for run in known.damaged}
         self.written: list[ColumnPart] = []
 
     def manifest(self, mark: changes.ChangeMark, classes: Any) -> ColumnManifest:
         """The manifest of the parts as they are now."""
-        damaged = self._damaged | {file.run_id: file for file in self._reader.damaged}
+        damaged = self._damaged | {run.run_id: run for run in self._reader.damaged}
         return ColumnManifest(
             mark=mark, next_part=self._next, parts=tuple(self._parts), classes=classes, damaged=tuple(damaged.values())
         )
@@ -165,7 +165,7 @@ class _ColumnUpdate:
     def follow(self, changed: ChangesSince) -> None:
         """Take over what changed."""
         self._kill(changed.runs)
-        for run_id in [file for file in self._damaged if _within(np.array([file]), changed.runs)[0]]:
+        for run_id in [number for number in self._damaged if _within(np.array([number]), changed.runs)[0]]:
             del self._damaged[run_id]
         self.add(_pages_of(self._connection, changed.runs), sum(stop - first for first, stop in changed.runs))
 

@@ -81,7 +81,7 @@ class _Child:
     def __init__(self, number: int) -> None:
         self._number = number
         self._code: int | None = None
-        with suppress(ProcessLookupError, PermissionError):  # the child does the same, whoever is first
+        with suppress(ProcessLookupError, PermissionError):  # the child does it too, and may be first
             os.setpgid(number, number)
 
     def wait(self) -> int:

@@ -73,7 +73,7 @@ class HoursOfDay:
 
     def __init__(self, hours: Sequence[Hours | None], zone: ZoneInfo) -> None:
         self._zone = zone
-        cuts = sorted({0, *(second for hour in hours if hour is not None for second in hour)} - {DAY_S})
+        cuts = sorted({0, *(second for bounds in hours if bounds is not None for second in bounds)} - {DAY_S})
         windows: dict[frozenset[int], list[tuple[int, int]]] = {}
         for begin, end in zip(cuts, [*cuts[1:], DAY_S], strict=True):
             holding = frozenset(place for place, one in enumerate(hours) if one is None or one.holds(begin))

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from publisher.config.energy import millionths
 from publisher.config.reports import Node
 from publisher.report.calendar import ReportPeriod
+from publisher.report.integers import Ints
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.view_option import Resource
 
@@ -22,6 +24,10 @@ PARTS_OF_UNIT: Final[dict[Resource, int]] = {
 """How many of the whole numbers in which amounts are counted are a core, a GiB, or a GPU."""
 INFERRED: Final = "(inferred)"
 """The type of nodes without a table."""
+
+
+FOREVER: Final = 1 << 62
+"""An instant after all others; negative, one before them."""
 
 
 class KnownNode(msgspec.Struct, frozen=True):
@@ -37,10 +43,6 @@ class KnownNode(msgspec.Struct, frozen=True):
     """Whether the configuration names it."""
     idle_uw: int | None = None
     """The power without jobs, microwatts."""
-
-    def in_service_at(self, instant: int) -> bool:
-        """Whether it is in service at an instant."""
-        return (self.since is None or self.since <= instant) and (self.until is None or instant < self.until)
 
     def in_service_s(self, period: ReportPeriod) -> int:
         """The number of seconds of a period in which it is in service."""
@@ -95,6 +97,14 @@ class Inventory:
     def has_idle(self) -> bool:
         """Whether a node of the configuration had no runs, and no table says its cluster."""
         return any(not self.nodes[at].cluster and at not in self._met_in for at in range(len(self._tables)))
+
+    def service_bounds(self) -> Ints:
+        """When each node is in service: the first instants, and those at which it is no more."""
+        bounds = [
+            (-FOREVER if node.since is None else node.since, FOREVER if node.until is None else node.until)
+            for node in self.nodes
+        ]
+        return np.array(bounds, np.int64).reshape(-1, 2).T
 
     def know_clusters(self, clusters: Iterable[str]) -> None:
         """Add clusters that exist, whether or not their runs are looked at."""

@@ -105,11 +105,7 @@ class Placing:
         begins[1:] = (placed.row[1:] != placed.row[:-1]) | (placed.host[1:] != placed.host[:-1])
         if begins.all():
             return placed
-        times = [
-            (-_FOREVER if node.since is None else node.since, _FOREVER if node.until is None else node.until)
-            for node in self._inventory.nodes
-        ]
-        since, until = np.array(times, np.int64).reshape(-1, 2).T[:, placed.node]
+        since, until = self._inventory.service_bounds()[:, placed.node]
         start = batch.numbers("start")[placed.row]
         part = np.cumsum(begins)
         order = np.lexsort(((start < since) | (start >= until), part))
@@ -170,7 +166,6 @@ def _evenly(total: int, parts: int) -> list[int]:
     return [each + (place < rest) for place in range(parts)]
 
 
-_FOREVER: Final = 1 << 62
 _MOST_KEPT: Final = 2_000_000
 """The limit of numbers in memory, at eight bytes each."""
 _AT_ONCE: Final = 500_000

@@ -8,7 +8,7 @@ run (the first of several hosts, all resources together, a path), and a rule on 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import translate
 from itertools import groupby, product
 from typing import Final
@@ -23,7 +23,7 @@ from publisher.errors import UsageError
 from publisher.report.allocation_files import all_allocations
 from publisher.report.column_files import RUN_ID
 from publisher.report.integers import Ints
-from publisher.report.inventory import Inventory
+from publisher.report.inventory import FOREVER, Inventory
 from publisher.report.matching import OF_JOB, SHOWN_ID, Matching, RunBatch, group_keys
 from publisher.report.met import Met
 from publisher.report.placing import REQUIRED, CoreNumbers, Placed, Placing
@@ -41,9 +41,13 @@ JOB_NUMBER: Final = "CAST(hash({}) >> 1 AS BIGINT)".format(", ".join(f'"{name}"'
 JOB_LABEL: Final = f"coalesce({SHOWN_ID}, '')"
 """The id by which a job is shown."""
 EVENT_KINDS: Final = "json_extract_string(events, '$[0]')"
-_FOREVER: Final = 1 << 62
 _SIZES: Final = (1, 2, 5, 17, 65, 257)
 """The first number of slots of each class of sizes."""
+_AT_LEAST: Final = " ".join(f"WHEN slots >= {first} THEN {place}" for place, first in reversed([*enumerate(_SIZES)]))
+SIZE_NUMBER: Final = f"CASE {_AT_LEAST} ELSE 0 END"
+"""The SQL of the number of the class of sizes of a run."""
+ELIGIBLE_WAITED: Final = 'CASE WHEN eligible <= "start" THEN CAST("start" AS HUGEINT) - eligible END'
+"""The SQL of the waiting time from eligibility on, in seconds."""
 _RULES: Final[dict[RunRule, str]] = {
     "all": "true",
     "ended": '"end" IS NOT NULL',
@@ -156,12 +160,6 @@ def row_selection(text: str) -> RowSelection:
         raise UsageError(f"row: {error}") from None
 
 
-def size_of() -> str:
-    """The SQL of the number of the class of sizes of a run."""
-    cases = " ".join(f"WHEN slots >= {first} THEN {place}" for place, first in reversed([*enumerate(_SIZES)]))
-    return f"CASE {cases} ELSE 0 END"
-
-
 def size_text(number: int) -> str:
     """The name of a class of sizes."""
     first = _SIZES[number]
@@ -181,8 +179,7 @@ def first_runs(runs: str, labels: str) -> str:
 
     `labels`: names of columns with a comma after each, which decide between equal runs.
     """
-    eligible = 'CASE WHEN eligible <= "start" THEN CAST("start" AS HUGEINT) - eligible END'
-    order = f'"start", "end", run, {labels}{eligible}'
+    order = f'"start", "end", run, {labels}{ELIGIBLE_WAITED}'
     return f"FROM {runs} QUALIFY row_number() OVER (PARTITION BY job, submit ORDER BY {order}) = 1"
 
 
@@ -226,12 +223,9 @@ def select_row(matching: Matching, context: ReportContext, request: ReportReques
     return f'(SELECT {RUN_ID}, "end" FROM {runs} AS runs{where})'  # noqa: S608 - as above
 
 
-def _labels(request: ReportRequest, keys: Iterable[str]) -> Iterator[str]:
-    at = '"start"' if request.interval == "started" else 'coalesce("end", "stop")'
+def _labels(request: ReportRequest, keys: Iterable[str]) -> list[str]:
     sizes = [size_text(number) for number in range(len(_SIZES))]
-    own = {SIZE: f"{sizes}[{size_of()} + 1]", _JOB: JOB_LABEL}
-    for key in keys:
-        yield own[key] if key in own else group_keys(request, (key,), at)[0]
+    return group_keys(request, keys, {SIZE: f"{sizes}[{SIZE_NUMBER} + 1]", _JOB: JOB_LABEL})
 
 
 def _has_path(matching: Matching, path: str) -> str:
@@ -246,9 +240,9 @@ def _is_of_allocation(matching: Matching, context: ReportContext, words: Mapping
     """The SQL of whether a run counts in an allocation, its time aside."""
     name, holder = words.get("allocation", ""), words.get("holder", "")
     same = [
-        all_allocation
-        for all_allocation in all_allocations(context.config)[0]
-        if (all_allocation.name, all_allocation.holder) == (name, holder)
+        allocation
+        for allocation in all_allocations(context.config)[0]
+        if (allocation.name, allocation.holder) == (name, holder)
     ]
     if not same:
         raise UsageError("row: there is no such allocation")
@@ -304,17 +298,16 @@ class _HeldOn:
 
     def _in_time(self, batch: RunBatch, placed: Placed) -> Ints:
         """The entries of runs that held the resource in the interval while the node was in service."""
-        since = [-_FOREVER if node.since is None else node.since for node in self._inventory.nodes]
-        until = [_FOREVER if node.until is None else node.until for node in self._inventory.nodes]
-        begin = np.maximum(np.array(since, np.int64)[placed.node], batch.numbers("start")[placed.row])
-        end = np.minimum(np.array(until, np.int64)[placed.node], batch.numbers("stop")[placed.row])
+        since, until = self._inventory.service_bounds()[:, placed.node]
+        begin = np.maximum(since, batch.numbers("start")[placed.row])
+        end = np.minimum(until, batch.numbers("stop")[placed.row])
         overlaps = np.minimum(end, self._request.stop) > np.maximum(begin, self._request.start)
         return np.flatnonzero((placed.amount > 0) & overlaps)
 
     def _on_core(self, placed: Placed, named: Ints, numbers: CoreNumbers) -> npt.NDArray[np.bool_]:
         """Whether each entry held the core: runs that name no cores count for each core that the node has."""
         assert self._core is not None
-        capacity = [node.amounts.get("cores") or _FOREVER for node in self._inventory.nodes]
+        capacity = [node.amounts.get("cores") or FOREVER for node in self._inventory.nodes]
         on_core = (named == 0) & (self._core < np.array(capacity, np.int64)[placed.node])
         of_named = np.flatnonzero(named)
         entry, core = numbers.entries(named[of_named])

@@ -111,9 +111,9 @@ def current_tables(
             manifest = state.brought(connection, config, advanced)
             running = None if running_until is None else running_table(connection, running_until)
             stack.enter_context(folder.reading())
-        for file in manifest.damaged:
-            if (start is None or file.end >= start) and (stop is None or file.end < stop):
-                raise StoreCorruptError(file.problem, hint="`usage-publisher store check` says what to do")
+        for run in manifest.damaged:
+            if (start is None or run.end >= start) and (stop is None or run.end < stop):
+                raise StoreCorruptError(run.problem, hint="`usage-publisher store check` says what to do")
         parts = [part for part in manifest.parts if part.touches(start, stop)]
         yield partial(_connected, folder, parts, state.classes, running, columns, temporary)
 

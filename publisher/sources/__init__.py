@@ -81,7 +81,7 @@ def recognised(place: Path) -> tuple[str, ...]:
             if not file.is_file():
                 continue
             with file.open("rb") as lines:
-                names = looks_like([lines.readline(2**16) for _ in range(20)])
-            if known := tuple(kind.name for kind in kinds if names in kind.logs):
+                log_kind = looks_like([lines.readline(2**16) for _ in range(20)])
+            if known := tuple(kind.name for kind in kinds if log_kind in kind.logs):
                 return known
     return ()

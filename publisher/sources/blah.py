@@ -106,11 +106,11 @@ class _GridParser:
         if (b" = " in line and not line.startswith(b'"')) or line.startswith(b"***") or not line.strip():
             return self._ads.parse(line)
         try:
-            outcome = entry(line)
+            grid_entry = entry(line)
         except LineError as error:
             return self._joiner.refused(line, str(error), cut=isinstance(error, CutError))
-        if outcome is not None:
-            self._entries.append(outcome)
+        if grid_entry is not None:
+            self._entries.append(grid_entry)
         return Line.SKIPPED
 
     def file_begins(self, file: str) -> None:

@@ -16,10 +16,10 @@ from typing import Final, Protocol
 
 from publisher.config.schema import SpoolContext
 from publisher.spool.base import Kind, Object
+from publisher.spool.classic import Classic
 from publisher.spool.database import Database
 from publisher.spool.delimited import Delimited
 from publisher.spool.json_lines import JsonLines
-from publisher.spool.name_value import Classic
 
 
 class SpoolingContext(Protocol):

@@ -25,6 +25,8 @@ _HEAD: Final = ("serial", "state", "key")
 
 
 class Delimited(Journal):
+    """Files of a kind and of its subordinate objects, a line each, with fields between delimiters."""
+
     suffix = ".txt"
 
     def __init__(self, path: Path, delimiter: str) -> None:

@@ -35,6 +35,8 @@ _key_of = msgspec.json.Decoder(_ObjectKey).decode
 
 
 class JsonLines(Journal):
+    """A file of a kind, with a line of JSON for each object."""
+
     suffix = ".jsonl"
     has_part_files = False
 

@@ -21,6 +21,8 @@ _PARSER: Final = {"resolve_entities": False, "no_network": True, "load_dtd": Fal
 
 
 class Xml(ObjectFiles):
+    """An XML file for each object."""
+
     suffix = ".xml"
     has_part_files = False
 

@@ -209,7 +209,7 @@ def check(config: Config, store: Callable[[], Store | None], clock: Callable[[],
         *check_host.texts(config),
         *missing_settings(config),
         *_targets(config),
-        *_machine_names(config),
+        *machine_names(config),
         *colliding_ids(config),
         *reading_the_same(config),
         *overlapping_sources(config),
@@ -230,7 +230,7 @@ def _configuration(config: Config) -> Iterator[Finding]:
         yield Finding("configuration", level, "no target is configured: nothing is sent", hint)
 
 
-def _machine_names(config: Config) -> Iterator[Finding]:
+def machine_names(config: Config) -> Iterator[Finding]:
     """A receiver that compares the beginning of a name would take two machines for one, so that all jobs are held."""
     for name, target in config.targets.items():
         longest = target.format.longest_machine_name

@@ -396,7 +396,7 @@ def _directory(directory: Path, settings: Mapping[str, Credentials], at: datetim
         hint = "Run fetch-crl, usually by cron: services of these authorities are refused"
         yield Finding("revocation lists", "yellow", text, hint)
     for given in {
-        setting.certificate: setting for setting in settings.values() if setting.certificate is not None
+        credentials.certificate: credentials for credentials in settings.values() if credentials.certificate is not None
     }.values():
         assert given.certificate is not None  # chosen so
         yield from _ours(given.certificate, [one for _, each in authorities for one in each], directory, at)

@@ -145,13 +145,13 @@ def unconfirmed_months(connection: Connection, target_id: int) -> dict[Month, in
         deliveries.c.confirmed_at.is_(None),
         or_(deliveries.c.reason.is_(None), deliveries.c.reason != ReasonCode.ASSUMED.value),
     )
-    counts: dict[Month, int] = {}
+    since_by_month: dict[Month, int] = {}
     for number, since in connection.execute(
         select(day, func.min(deliveries.c.changed_at)).where(chosen).group_by(day).order_by(day)
     ):
         month = month_of(number * SECONDS_A_DAY)
-        counts[month] = min(since, counts.get(month, since))
-    return counts
+        since_by_month[month] = min(since, since_by_month.get(month, since))
+    return since_by_month
 
 
 def last_batch(connection: Connection, target_id: int) -> int:
@@ -163,8 +163,8 @@ def last_batch(connection: Connection, target_id: int) -> int:
 def accepted_after(connection: Connection, target_id: int, batch_id: int) -> int | None:
     """When the first batch after a batch was accepted; None: none was."""
     later = select(batches.c.closed_at).where(*_accepted(target_id), batches.c.id > batch_id)
-    first_batch: int | None = connection.execute(later.order_by(batches.c.id).limit(1)).scalar()
-    return first_batch
+    accepted_at: int | None = connection.execute(later.order_by(batches.c.id).limit(1)).scalar()
+    return accepted_at
 
 
 def _accepted(target_id: int) -> tuple[ColumnElement[bool], ...]:

@@ -173,7 +173,7 @@ def by_class(
             )
 
 
-class HeldSums(msgspec.Struct, frozen=True):
+class StateSums(msgspec.Struct, frozen=True):
     """The sums of runs of a class in the store. `state`: that of their deliveries to a target; None: they have none."""
 
     class_id: int
@@ -183,13 +183,13 @@ class HeldSums(msgspec.Struct, frozen=True):
     cpu_ms: int
 
 
-def held_by_class(
+def by_class_and_state(
     connection: Connection, target_id: int, bounds: tuple[int, int], page: int = PAGE
-) -> Iterator[HeldSums]:
+) -> Iterator[StateSums]:
     """All runs that ended within bounds (the second exclusive), with their deliveries to a target, summed: a class
     and state may occur more than once. An unknown amount is 0."""
     for class_id, state, jobs, wall_ms, cpu_ms, *_ in _pages(connection, _held, target_id, bounds, page):
-        yield HeldSums(class_id, None if state is None else state_of(state), jobs, int(wall_ms), int(cpu_ms))
+        yield StateSums(class_id, None if state is None else state_of(state), jobs, int(wall_ms), int(cpu_ms))
 
 
 class StoredSums(msgspec.Struct, frozen=True, gc=False):

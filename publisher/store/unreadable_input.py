@@ -140,7 +140,7 @@ def unread_files(connection: Connection, source_id: int) -> list[UnreadFile]:
 
 def unread_error(connection: Connection, source_id: int) -> str | None:
     """Return which files of a source disappeared before they were read to their end, for people; None if none did."""
-    files = [unread_file.file for unread_file in unread_files(connection, source_id)]
+    files = [left.file for left in unread_files(connection, source_id)]
     if not files:
         return None
     named = ", ".join(dict.fromkeys(files[:_MOST_NAMED])) + (" ..." if len(files) > _MOST_NAMED else "")

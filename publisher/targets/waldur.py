@@ -112,7 +112,7 @@ class WaldurTarget:
                 amounts = accounts.setdefault(account, {})
                 amounts[component, user] = amounts.get((component, user), Decimal(0)) + usage
         columns = (columns_of(month, account, amounts) for account, amounts in sorted(accounts.items()))
-        return [column for column in columns if column.amounts]
+        return [total for total in columns if total.amounts]
 
     def check(self) -> list[Finding]:
         """Is the token accepted, and has the offering the components? Nothing shows whether we may write, but to
@@ -192,17 +192,17 @@ class WaldurTarget:
         rows = self._rows(uuid, month)
         others = self._others(uuid, month, ours, rows)
         receipt = {"unchanged": 1}
-        if any(amount.type not in rows or rows[amount.type].usage != amount.amount for amount in ours):
+        if any(component.type not in rows or rows[component.type].usage != component.amount for component in ours):
             self._write(uuid, month, ours)
             rows = self._rows(uuid, month)
-            for amount in ours:
-                if amount.type not in rows or rows[amount.type].usage != amount.amount:
-                    has = rows[amount.type].usage if amount.type in rows else "nothing"
-                    text = f"Waldur accepted {amount.amount} {amount.type} of {month} and then had {has}"
+            for component in ours:
+                if component.type not in rows or rows[component.type].usage != component.amount:
+                    has = rows[component.type].usage if component.type in rows else "nothing"
+                    text = f"Waldur accepted {component.amount} {component.type} of {month} and then had {has}"
                     raise UnreportedError(Blocked(text))
             receipt = {"reported": 1}
-        for amount in ours:
-            receipt["users"] = receipt.get("users", 0) + self._report_users(amount, rows[amount.type], others)
+        for component in ours:
+            receipt["users"] = receipt.get("users", 0) + self._report_users(component, rows[component.type], others)
         return receipt
 
     def _others(
@@ -211,22 +211,31 @@ class WaldurTarget:
         """What Waldur has of users, by component and name. Raises `UnreportedError` for values of another writer."""
         until = self._settings.replaces_until
         replaces = until is not None and month_bounds(month)[0] <= until
-        for amount in ours:
-            has = rows[amount.type].usage if amount.type in rows else Decimal(0)
-            if has and not replaces and has not in {amount.amount, *amount.before}:
-                sent = f"{amount.amount} is sent"
-                if amount.before:
-                    sent = f"{', '.join(map(str, amount.before))} was sent before, {sent} now"
-                raise self._another_writer(f"{amount.type} of {month} is {has}; {sent}")
-        if not any(amount.users for amount in ours):
+        for component in ours:
+            has = rows[component.type].usage if component.type in rows else Decimal(0)
+            if has and not replaces and has not in {component.amount, *component.before}:
+                sent = f"{component.amount} is sent"
+                if component.before:
+                    sent = f"{', '.join(map(str, component.before))} was sent before, {sent} now"
+                raise self._another_writer(f"{component.type} of {month} is {has}; {sent}")
+        if not any(component.users for component in ours):
             return {}
         usages = {(each.component_type, each.username): each.usage for each in self._api.user_usages(month, resource)}
-        known = {(amount.type, user.username): {user.usage, *user.before} for amount in ours for user in amount.users}
-        types = {amount.type for amount in ours}
-        for (component, user), usage in usages.items():
-            if usage and not replaces and component in types and usage not in known.get((component, user), ()):
+        known = {
+            (component.type, user.username): {user.usage, *user.before}
+            for component in ours
+            for user in component.users
+        }
+        types = {component.type for component in ours}
+        for (component_type, user), usage in usages.items():
+            if (
+                usage
+                and not replaces
+                and component_type in types
+                and usage not in known.get((component_type, user), ())
+            ):
                 raise self._another_writer(
-                    f"{component} of user {user[:100]} in {month} is {usage}, and was never sent"
+                    f"{component_type} of user {user[:100]} in {month} is {usage}, and was never sent"
                 )
         return usages
 
@@ -240,7 +249,7 @@ class WaldurTarget:
         """Report the amounts, of all components at once: `current_usages` of the resource keeps only these."""
         body: dict[str, Any] = {
             "resource": resource,
-            "usages": _usages({amount.type: amount.amount for amount in ours}),
+            "usages": _usages({component.type: component.amount for component in ours}),
         }
         now = int(self._identity.clock())
         first, end = month_bounds(month)

@@ -15,7 +15,7 @@ from tests.bench.measure import COMMAND, Bench
 from tests.bench.reporting import SIZES, collected_site
 from tests.bench.rows import row
 
-MONTH: Final = ("--month", "2026-10")
+_MONTH: Final = ("--month", "2026-10")
 _MOST_OFTEN: Final = 1_000_000
 _SETTINGS: Final = """
 [charges]
@@ -96,7 +96,7 @@ def _statements(config: Path, view: MeasuredView) -> list[str]:
     if view.columns:
         columns = ", ".join(f'"{name}"' for name in view.columns)
         return [f"SELECT {columns} FROM entries"]
-    command = [*COMMAND, "--config", str(config), "report", *view.options, *MONTH, "--explain"]
+    command = [*COMMAND, "--config", str(config), "report", *view.options, *_MONTH, "--explain"]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [one for line in text.split(";\n") if (one := line.strip()) and not one.startswith("--")]
 
@@ -134,7 +134,7 @@ def report(bench: Bench) -> None:
     config, view = site_with_columns(bench), VIEWS[bench.variant]
     for _ in range(_runs(bench)):
         bench.command(
-            bench.size, "--config", config, "report", *view.options, *MONTH, "--format", "json", "--output",
+            bench.size, "--config", config, "report", *view.options, *_MONTH, "--format", "json", "--output",
             "report.json",
         )  # fmt: skip
 

@@ -110,7 +110,9 @@ class TextPlot:
         stacks = stacks_of(plot)
         measures = self._labels([_stack_name(plot, stack) for stack in stacks]) if len(stacks) > 1 else []
         lowest, highest = lowest_of(plot), highest_of(plot)
-        amounts = [amount for at in zip(*(amounts_of(plot, stack) for stack in stacks), strict=True) for amount in at]
+        amounts = [
+            amount for of_name in zip(*(amounts_of(plot, stack) for stack in stacks), strict=True) for amount in of_name
+        ]
         texts = amount_texts(amounts, max(highest, -lowest), plot.decimals)
         before = cell_len(labels[0]) + 1 + (cell_len(measures[0]) + 1 if measures else 0)
         room = max(_LEAST_BAR, self._width - before - max(map(len, texts)) - 1)

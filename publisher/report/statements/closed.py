@@ -170,11 +170,11 @@ def closed_statements(context: ReportContext, request: ReportRequest) -> Stateme
         issued = issued_statements(connection)
     chosen = request.filters.get(by, "*")
     statements = [one for one in issued if not one.cancelled_by and fnmatchcase(one.statement.payer, chosen)]
-    mine = [statement.statement for statement in statements if statement.closing.id == closing.id]
+    mine = [closed.statement for closed in statements if closed.closing.id == closing.id]
     month = month_numbered(closing.month)
     start, stop = month_in(month, zone_of(settings.timezone))
     first = Month(month.year, 1).number
-    of_year = [statement for statement in statements if first <= statement.closing.month <= closing.month]
+    of_year = [closed for closed in statements if first <= closed.closing.month <= closing.month]
     # Without a statement for each month before, the sum would be less than what the year cost.
     whole = {one.closing.month for one in of_year} == set(range(first, closing.month + 1))
     year = {

@@ -129,7 +129,7 @@ def charged_columns(settings: Charges, by: str) -> frozenset[str]:
 
 def priced(settings: Charges) -> list[Charged]:
     """The resources that have a price."""
-    return [word for word in get_args(Charged) if any(price.resource == word for price in settings.prices)]
+    return [resource for resource in get_args(Charged) if any(price.resource == resource for price in settings.prices)]
 
 
 def _charged_energy(

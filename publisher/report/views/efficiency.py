@@ -152,8 +152,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 
 def _made(matching: Matching, request: ReportRequest) -> _Efficiency:
-    at = '"start"' if request.interval == "started" else 'coalesce("end", "stop")'
-    keys = [JOB_LABEL if key == _JOB else group_keys(request, (key,), at)[0] for key in request.by]
+    keys = group_keys(request, request.by, {_JOB: JOB_LABEL})
     names = [f"key{place}" for place in range(len(keys))]
     labels = "".join(f", {key} AS {name}" for key, name in zip(keys, names, strict=True))
     possible = f"(SELECT *{labels} FROM matching WHERE {POSSIBLE})"  # noqa: S608 - names of ours

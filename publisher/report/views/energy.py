@@ -116,8 +116,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 def _made(context: ReportContext, matching: Matching, request: ReportRequest) -> _GroupedEnergy:
     define_energy(matching, context.config.energy, context.config.nodes)
-    at = '"start"' if request.interval == "started" else 'coalesce("end", "stop")'
-    keys = group_keys(request, request.by, at)
+    keys = group_keys(request, request.by)
     names = [f"key{place}" for place in range(len(keys))]
     labels = "".join(f", {key} AS {name}" for key, name in zip(keys, names, strict=True))
     grouped = f" GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}" if names else ""

@@ -105,8 +105,9 @@ class NodeUse:
             if watch is not None:
                 watch(batch, placed)
             start, stop = begin[placed.row], end[placed.row]
-            stop = np.minimum(stop, self._until(placed.node))
-            start = np.maximum(start, self._since(placed.node))
+            since, until = self.inventory.service_bounds()[:, placed.node]
+            stop = np.minimum(stop, until)
+            start = np.maximum(start, since)
             self.occupation.add(placed.node, start, stop, placed.amount)
             if self._resource == "cores":
                 named = numbers.of(batch, placed)
@@ -156,12 +157,6 @@ class NodeUse:
     def _is_inferred(self, node: KnownNode) -> bool:
         """Whether the capacity of a node is the most that runs held at once."""
         return self._capacity(node) is None and node.name != UNKNOWN_NAME
-
-    def _since(self, node: Ints) -> Ints:
-        return np.array([-(1 << 62) if one.since is None else one.since for one in self.inventory.nodes])[node]
-
-    def _until(self, node: Ints) -> Ints:
-        return np.array([1 << 62 if one.until is None else one.until for one in self.inventory.nodes])[node]
 
 
 def _use(
@@ -301,11 +296,11 @@ class NodeAllocations:
 def names_of(nodes: list[OfNode], by: tuple[str, ...]) -> list[str]:
     """The names of nodes, with the cluster if nodes of two clusters have the same name."""
     in_clusters: dict[str, set[str]] = {}
-    for node in nodes:
-        in_clusters.setdefault(node.node.name, set()).add(node.node.cluster)
+    for of_node in nodes:
+        in_clusters.setdefault(of_node.node.name, set()).add(of_node.node.cluster)
     return [
-        f"{node.node.cluster}/{node.node.name}"
-        if len(in_clusters[node.node.name]) > 1 and "cluster" not in by
-        else node.node.name
-        for node in nodes
+        f"{of_node.node.cluster}/{of_node.node.name}"
+        if len(in_clusters[of_node.node.name]) > 1 and "cluster" not in by
+        else of_node.node.name
+        for of_node in nodes
     ]

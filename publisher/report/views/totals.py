@@ -165,7 +165,7 @@ class UsageSums:
 
 def group_sums(matching: Matching, request: ReportRequest) -> UsageSums:
     """Sum the matching runs."""
-    keys = group_keys(request, request.by, '"start"' if request.interval == "started" else 'coalesce("end", "stop")')
+    keys = group_keys(request, request.by)
     statement = _statement(keys, "wall_ms")
     try:
         rows = matching.rows(statement)

@@ -18,7 +18,7 @@ from publisher.report.matching import OF_JOB, Matching, columns_of, computed, gr
 from publisher.report.met import Met
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
-from publisher.report.row_jobs import JOB_NUMBER, first_runs, size_of, size_text
+from publisher.report.row_jobs import ELIGIBLE_WAITED, JOB_NUMBER, SIZE_NUMBER, first_runs, size_text
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.view_kind import SIZE, WAITING
 from publisher.report.view_option import PERIODS
@@ -74,9 +74,9 @@ def waits_of(
     `of_all`: also those of all jobs, which takes as much memory again.
     """
     together = "".join(f"{key}, " for key in keys)
-    eligible = 'CASE WHEN eligible <= "start" THEN CAST("start" AS HUGEINT) - eligible END'
     statement = (
-        f'WITH jobs AS (SELECT {together}CAST("start" AS HUGEINT) - submit AS waited, {eligible} AS eligible_waited '  # noqa: S608 - names of ours
+        f'WITH jobs AS (SELECT {together}CAST("start" AS HUGEINT) - submit AS waited, '  # noqa: S608 - names of ours
+        f"{ELIGIBLE_WAITED} AS eligible_waited "
         f"{first_runs(runs, together)}), "
         f"counts AS MATERIALIZED (SELECT {together}waited, count(*) AS jobs, count(eligible_waited) AS eligible_jobs, "
         f"sum(eligible_waited) AS eligible_s FROM jobs GROUP BY {together}waited) {_waits(keys, 'counts')}"
@@ -116,8 +116,7 @@ def _waits(keys: Sequence[str], counts: str, labels: str | None = None) -> str:
 
 
 def _made(matching: Matching, request: ReportRequest) -> WaitingTimes:
-    periods_and_words = iter(group_keys(request, [key for key in request.by if key != SIZE], '"start"'))
-    labels = [size_of() if key == SIZE else next(periods_and_words) for key in request.by]
+    labels = group_keys(request, request.by, {SIZE: SIZE_NUMBER}, at='"start"')
     names = [f"key{place}" for place in range(len(labels))]
     selected = "".join(f"{label} AS {name}, " for label, name in zip(labels, names, strict=True))
     times = 'submit, "start", "end", run, eligible'

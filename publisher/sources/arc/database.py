@@ -174,8 +174,8 @@ class ArcDatabase:
 
     def job_id(self, record_id: int) -> str | None:
         """JobID of a row, as text that differs between versions of the schema; None: the row does not exist."""
-        row = self._one("SELECT hex(JobID) FROM AAR WHERE RecordID = ?", record_id)
-        return None if row is None else f"{row} (version 2)" if self._has_moved else str(row)
+        job_id = self._one("SELECT hex(JobID) FROM AAR WHERE RecordID = ?", record_id)
+        return None if job_id is None else f"{job_id} (version 2)" if self._has_moved else str(job_id)
 
     def newest_end(self) -> int:
         """The latest EndTime; 0: no job has ended."""
@@ -183,10 +183,10 @@ class ArcDatabase:
 
     def first_submit(self) -> int | None:
         """The earliest SubmitTime; None: there is none."""
-        row = self._one(
+        submit = self._one(
             "SELECT SubmitTime FROM AAR WHERE SubmitTime > 0 AND SubmitTime < 9e18 ORDER BY SubmitTime LIMIT 1"
         )
-        return None if row is None else int(row)
+        return None if submit is None else int(submit)
 
     def counts_by_status(self) -> dict[str, int]:
         """The number of rows of each status."""

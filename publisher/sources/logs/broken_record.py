@@ -102,7 +102,6 @@ class RecordJoiner:
     def give_up(self) -> list[Outcome]:
         """The outcome of the held lines before a line that is too long to be held, and may be the rest of any: all of
         their runs are suspect."""
-        # The long line may be the rest of any record held, and nobody can read it to tell.
         self._suspect_left = max(0, len(self._held) - 1)
         return self.release()
 
@@ -197,14 +196,14 @@ class RecordJoiner:
             first = False
             self._held.popleft()
             self._bytes -= len(line) + 1
-            for part in outcome if isinstance(outcome, list) else [outcome]:
-                if isinstance(part, Job) and part.finished and at <= last_suspect:
-                    outcomes.append(UnreadableLine(AFTER_CUT, line, back=back, suspect=part))
-                elif isinstance(part, UnreadableLine):
-                    raw = line if part.raw is None else part.raw
-                    outcomes.append(msgspec.structs.replace(part, raw=raw, back=back, cut=False))
+            for single in outcome if isinstance(outcome, list) else [outcome]:
+                if isinstance(single, Job) and single.finished and at <= last_suspect:
+                    outcomes.append(UnreadableLine(AFTER_CUT, line, back=back, suspect=single))
+                elif isinstance(single, UnreadableLine):
+                    raw = line if single.raw is None else single.raw
+                    outcomes.append(msgspec.structs.replace(single, raw=raw, back=back, cut=False))
                 else:
-                    outcomes.append(part)
+                    outcomes.append(single)
             if doubted is not None:
                 outcomes.append(msgspec.structs.replace(doubted, raw=line, back=back))
         self._suspect_left = max(0, last_suspect - (count - len(self._held)))

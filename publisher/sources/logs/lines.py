@@ -248,21 +248,21 @@ class LogPart(PageBuilder):
         """Add the outcome of one line of the chunk."""
         place, places = self._run_began if self._gives_late else index, list[int]()
         jobs = len(self.jobs)
-        for part in outcome if isinstance(outcome, list) else (outcome,):
-            self.add(part, partial(_with_place, self.chunk, index))
+        for single in outcome if isinstance(outcome, list) else (outcome,):
+            self.add(single, partial(_with_place, self.chunk, index))
             places += [place] * (len(self.jobs) - jobs - len(places))
-            if isinstance(part, UnreadableLine) and part.is_rest:
+            if isinstance(single, UnreadableLine) and single.is_rest:
                 # A run that is given before it in the same outcome was before it in the file.
-                places = [min(index - part.back - 1, at) for at in places]
-            if isinstance(part, UnreadableLine):
-                self.head = part if part.hint else self.head
-                self._has_record = self._has_record or part.suspect is not None
-                if part.is_rest:
-                    self._rests.append(index - part.back)
+                places = [min(index - single.back - 1, at) for at in places]
+            if isinstance(single, UnreadableLine):
+                self.head = single if single.hint else self.head
+                self._has_record = self._has_record or single.suspect is not None
+                if single.is_rest:
+                    self._rests.append(index - single.back)
                     if self.roles.merging is not None:
-                        self._doubt_before(index - part.back, self.roles.merging)
+                        self._doubt_before(index - single.back, self.roles.merging)
             else:
-                self._has_record = self._has_record or part in (Line.SKIPPED, Line.MERGED, Line.MORE)
+                self._has_record = self._has_record or single in (Line.SKIPPED, Line.MERGED, Line.MORE)
         self._run_began = index
         self._several[index] = places or _NO_PLACES
 

@@ -34,6 +34,16 @@ CREATE TABLE met (file TEXT PRIMARY KEY, how INTEGER) WITHOUT ROWID;
 """
 _BEGINNINGS: Final = "CREATE INDEX IF NOT EXISTS beginnings ON settled (lead, head_bytes, head)"
 """Made when a file was opened: mostly none is new, and to keep it while marks are added takes longest."""
+_LENGTHS: Final = """
+WITH RECURSIVE lengths (length) AS (
+    SELECT min(head_bytes) FROM settled WHERE lead = :lead
+    UNION ALL
+    SELECT (SELECT min(head_bytes) FROM settled WHERE lead = :lead AND head_bytes > length) FROM lengths
+    WHERE length IS NOT NULL
+)
+SELECT length FROM lengths WHERE length IS NOT NULL
+"""
+"""The different lengths of beginnings with a lead, each looked up in the index: there may be as many files as jobs."""
 _INSERT: Final = "INSERT OR REPLACE INTO settled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _MEET: Final = "INSERT INTO met VALUES (?, ?) ON CONFLICT DO UPDATE SET how = how | excluded.how"
 _FOUND_AT_ONCE: Final = 500
@@ -67,11 +77,9 @@ class Marks:
         """The objects by their beginnings: each file that is opened asks for those with its own."""
         self._lengths: defaultdict[str, set[int]] = defaultdict(set)
         """By lead, the lengths of the beginnings that objects have, or had."""
-        self._stored: dict[Key, str] = {}
+        self._stored_texts: dict[Key, str] = {}
         """The texts of those objects that are stored one by one."""
         self._removed: set[Key] = set()
-        self._short: set[int] = set()
-        """The lengths of beginnings that are too short for a lead."""
         self._found: set[str] = set()
         """Files that were found unchanged and are not noted as met yet."""
         for text in stored:
@@ -81,7 +89,7 @@ class Marks:
                     self._write(mark, text, changed=False)
                 else:
                     self._keep(mark)
-                    self._stored[mark.key] = text
+                    self._stored_texts[mark.key] = text
 
     def add(self, values: Iterable[Any]) -> None:
         """Add marks that are not stored one by one. Raises as `Mark.of`."""
@@ -90,7 +98,7 @@ class Marks:
             self.put(mark)
             self.settle(mark)
 
-    def stored(self) -> list[str]:
+    def texts(self) -> list[str]:
         """The texts of all marks."""
         texts = [text for (text,) in self._database.execute("SELECT mark FROM settled")]
         return [*texts, *(mark.text for mark in self._objects.values())]
@@ -99,13 +107,13 @@ class Marks:
         """What must be stored one by one since the last call."""
         rows = self._database.execute("SELECT file, mark FROM settled WHERE changed").fetchall()
         texts = {key: mark.text for key, mark in self._objects.items()}
-        changed = {key: text for key, text in texts.items() if text != self._stored.get(key)}
+        changed = {key: text for key, text in texts.items() if text != self._stored_texts.get(key)}
         removed = (MarkChange(_file_of(key), None) for key in self._removed)
         changes = (*removed, *(MarkChange(*row) for row in rows))
         if rows:
             self._database.execute("UPDATE settled SET changed = 0 WHERE changed")
         self._removed.clear()
-        self._stored |= changed
+        self._stored_texts |= changed
         return *changes, *(MarkChange(_file_of(key), text) for key, text in changed.items())
 
     def paths(self) -> Iterator[tuple[str, bool]]:
@@ -139,14 +147,14 @@ class Marks:
 
     def hold(self, key: Key) -> Mark | None:
         """The mark of a file, which is the same object from now on."""
-        where = "FROM settled WHERE file = ?", (_file_of(key),)
-        row = self._database.execute(f"SELECT mark, changed {where[0]}", where[1]).fetchone()
+        file = (_file_of(key),)
+        row = self._database.execute("SELECT mark, changed FROM settled WHERE file = ?", file).fetchone()
         if row is not None:
             text, changed = row
-            self._database.execute(f"DELETE {where[0]}", where[1])
+            self._database.execute("DELETE FROM settled WHERE file = ?", file)
             self._keep(Mark.of(text))
             if not changed:
-                self._stored[key] = text
+                self._stored_texts[key] = text
         return self._objects.get(key)
 
     def put(self, mark: Mark) -> None:
@@ -159,14 +167,14 @@ class Marks:
         if mark.is_settled and self._objects.get(mark.key) is mark:
             self._drop(mark)
             text = mark.text
-            self._write(mark, text, changed=self._stored.pop(mark.key, None) != text)
+            self._write(mark, text, changed=self._stored_texts.pop(mark.key, None) != text)
 
     def remove(self, mark: Mark) -> bool:
         """Remove a mark that is an object, if it is the present one of its file."""
         is_present = self._objects.get(mark.key) is mark
         if is_present:
             self._drop(mark)
-            self._stored.pop(mark.key, None)
+            self._stored_texts.pop(mark.key, None)
             self._removed.add(mark.key)
         return is_present
 
@@ -174,12 +182,11 @@ class Marks:
         """The marks of files whose beginnings a file with this one has too, which are held from now on; the longest
         first."""
         self._database.execute(_BEGINNINGS)
-        lead = lead_of(head)
-        lengths = {("", length) for length in self._short | self._lengths[""]}
-        if lead:
-            query = "SELECT DISTINCT head_bytes FROM settled WHERE lead = ?"
-            lengths |= {(lead, length) for (length,) in self._database.execute(query, (lead,))}
-            lengths |= {(lead, length) for length in self._lengths[lead]}
+        lengths = {
+            (lead, length)
+            for lead in {"", lead_of(head)}
+            for length in (*self._lengths[lead], *(row[0] for row in self._database.execute(_LENGTHS, {"lead": lead})))
+        }
         marks: list[Mark] = []
         for of_lead, length in sorted(lengths, reverse=True):
             if 0 < length <= len(head):
@@ -208,8 +215,6 @@ class Marks:
         stamp = _stamp(mark.size, mark.mtime_ns)
         row = _file_of(mark.key), stamp, os.fsencode(mark.path), int(mark.grew), *_beginning_of(mark)
         self._database.execute(_INSERT, (*row, int(changed), text))
-        if not mark.lead:
-            self._short.add(mark.head_bytes)
 
     # --- how this pass met the files
 

@@ -154,7 +154,7 @@ class Reading:
         """The cursor after the last chunk, as plain JSON values; without the marks of the files if the caller stores
         those one by one."""
         return {
-            **({} if self._marks_apart else {"files": self._marks.stored()}),
+            **({} if self._marks_apart else {"files": self._marks.texts()}),
             "gone": msgspec.to_builtins(self._gone[-_GONE_KEPT:]),
             "missing": msgspec.to_builtins(self._missing[-_MISSING_KEPT:]),
         }

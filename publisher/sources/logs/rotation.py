@@ -64,7 +64,7 @@ class LogFiles:
         Raises `SourceMissingError` if there is no file, `SourceError` if a folder cannot be listed.
         """
         try:
-            names = [str(file) for files in (self._here(), self._elsewhere()) for file in files]
+            paths = [str(file) for files in (self._here(), self._elsewhere()) for file in files]
         except PermissionError as error:
             raise SourceError(
                 f"{error.filename or self.path}: permission denied",
@@ -72,13 +72,13 @@ class LogFiles:
             ) from error
         except OSError as error:
             raise SourceError(f"{self.path}: {error.strerror or error}", hint="Correct `path` of the source") from error
-        if not names:
+        if not paths:
             raise self._nothing()
-        packed = {file for file in names if file.endswith(SUFFIXES)}
-        plain = set(names) - packed if packed else set()
+        packed = {file for file in paths if file.endswith(SUFFIXES)}
+        plain = set(paths) - packed if packed else set()
         further = {str(folder) for folder in self.rotated_to}
         # Both are there while a copy is being compressed: its end is not written yet, and would be reported as damaged.
-        kept = [file for file in names if file not in packed or os.path.splitext(file)[0] not in plain]  # noqa: PTH122
+        kept = [file for file in paths if file not in packed or os.path.splitext(file)[0] not in plain]  # noqa: PTH122
 
         # In the order of their writing: the start of a job is often in the file before that of its end.
         return sorted(kept, key=partial(_order, further))
@@ -104,12 +104,12 @@ class LogFiles:
                     several.add((folder, log))
                     written = max(written, last[folder, log])
                 last[folder, log] = written
-        names: set[str] = set()
+        paths: set[str] = set()
         for log_of, (kind, date, path, grew) in last.items():
             is_log = kind == _LIVE and (self._names is not None or log_of in several or grew)
             if is_log or (kind == _DATED_COPY and len(date) in _DAY_OR_MONTH):
-                names.add(path)
-        return names
+                paths.add(path)
+        return paths
 
     def live_names(self) -> Callable[[str], bool]:
         """Tells of a path whether it is the name of a log that is written, not of a rotated copy, which has a number or

@@ -46,7 +46,7 @@ class HistoryLimits(msgspec.Struct, frozen=True):
 
 
 USUAL_LIMITS: Final = HistoryLimits()
-# A job that is rerun for weeks would make the cursor, and its record, as long as its path.
+# Without a limit, a job that is rerun for weeks would make the cursor, and its record, as long as its path.
 MAX_EVENTS: Final = 64
 
 _MOST: Final = 1 << 62

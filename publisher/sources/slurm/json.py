@@ -140,10 +140,10 @@ def _used(element: dict[str, Any], name: str) -> str:
     """
     own = _microseconds(element.get("time"), name)
     steps = [_microseconds(step.get("time"), name) for step in _list(element.get("steps"))]
-    seconds = max(own or 0, sum(each or 0 for each in steps)) // 1000
+    used_ms = max(own or 0, sum(each or 0 for each in steps)) // 1000
     if own is None and not any(steps):
         return ""
-    return f"{seconds // 60_000}:{seconds // 1000 % 60:02}.{seconds % 1000:03}"
+    return f"{used_ms // 60_000}:{used_ms // 1000 % 60:02}.{used_ms % 1000:03}"
 
 
 def _state(element: dict[str, Any]) -> str:

@@ -196,7 +196,7 @@ def size_kib(text: str) -> int | None:
     if match is None:
         return None
     amount = float(match[1] + (match[2] or "")) * _KIB[match[3]]
-    # Rounded up: a peak of less than a KiB would otherwise be none, which is read as unknown.
+    # Rounded up: a peak of less than a KiB would otherwise be 0, and the least that UR and CAR can have is 1.
     return -int(-amount // 1) if amount < _LARGEST_KIB else None
 
 

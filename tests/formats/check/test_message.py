@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.base import MOST_INSPECTED
 from formats.check.message import (
     ENOUGH_VIOLATIONS,
     LARGEST_TEXT_BYTES,
-    MOST_RECORDS,
     Inspection,
     inspect_message,
 )
@@ -221,7 +221,7 @@ def test_the_grammar_is_not_checked_after_very_many_violations() -> None:
 
 def test_what_is_too_large_is_not_looked_at() -> None:
     frame = b'<UsageRecords xmlns="http://schema.ogf.org/urf/2003/09/urf">%b</UsageRecords>'
-    for payload in (frame % (b"<JobUsageRecord/>" * (MOST_RECORDS + 1)), b"APEL: " + b"%%\n" * LARGEST_TEXT_BYTES):
+    for payload in (frame % (b"<JobUsageRecord/>" * (MOST_INSPECTED + 1)), b"APEL: " + b"%%\n" * LARGEST_TEXT_BYTES):
         inspection = inspect_message(payload)
         assert "too large to check" in inspection.title
         assert not inspection.taken
@@ -232,7 +232,7 @@ def test_text_is_looked_at_within_bounds() -> None:
     many = inspect_message((header + "a:\n%%\n" * 300_000).encode())
     assert (many.taken, len(many.records), len(many.violations)) == (False, 0, 1)
     assert "300000 times %% between records" in many.violations[0].rule
-    for text in ("a:\n%%\n" * (MOST_RECORDS - 1), "".join(f"k{number}: v\n" for number in range(300_000))):
+    for text in ("a:\n%%\n" * (MOST_INSPECTED - 1), "".join(f"k{number}: v\n" for number in range(300_000))):
         inspection = inspect_message((header + text).encode())
         assert not inspection.taken
         assert len(inspection.violations) <= ENOUGH_VIOLATIONS + 1
@@ -387,7 +387,7 @@ def test_wrong_records_take_no_memory_each(text: str) -> None:
 
 def test_a_report_has_as_many_bins_as_its_interval() -> None:
     """More than other messages may have records: hours of three years."""
-    count = MOST_RECORDS + 1
+    count = MOST_INSPECTED + 1
     numbers = [0] * (len(Bin.__struct_fields__) - 2)
     bins = tuple(Bin(3600 * place, 3600, *numbers) for place in range(count))
     report = UtilizationReport(site="S", start=0, stop=3600 * count, bin_s=3600, measure="queue", bins=bins)

@@ -90,7 +90,7 @@ def test_sql_finds_the_period_of_an_instant(
     bounds = edges(cut)[:-1].tolist()
     at = [start + int(length * place) for place in places]
     at += [-(1 << 63), (1 << 63) - 1, *bounds, *(bound - 1 for bound in bounds)]
-    (label,) = group_keys(request, (kind,), "instant")
+    (label,) = group_keys(request, (kind,), at="instant")
     found = connection.execute(f"SELECT {label} FROM (SELECT unnest($1::BIGINT[]) AS instant)", [at]).fetchall()
     expected = np.clip(np.searchsorted(bounds, np.array(at), "right") - 1, 0, len(cut) - 1)
     assert [name for (name,) in found] == [cut[place].name for place in expected.tolist()]

@@ -118,9 +118,6 @@ def test_no_source_lets_a_long_text_in(log: HostileLog, field: str, tmp_path: Pa
         assert re.search(r"\([234]\d{5} characters\)", str(own.extras[SHORTENED]))
 
 
-_RENAME = "UPDATE JobExtraInfo SET InfoValue = ? WHERE RecordID = 2 AND InfoKey = 'jobname'"
-
-
 def test_a_name_of_400_kb_in_arcs_database(tmp_path: Path) -> None:
     path = tmp_path / "accounting.db"
     arc_database.create(path, 3)

@@ -17,7 +17,7 @@ from publisher.config.directory import DirectorySettings
 from publisher.config.schema import Config, SourceSettings
 from publisher.reason import ReasonCode
 from publisher.sources import make_source
-from publisher.status.check import _machine_names
+from publisher.status.check import machine_names
 from publisher.store.schema import State
 from publisher.targets.base import Message
 from publisher.targets.daily_files import DailyFiles
@@ -168,10 +168,10 @@ def test_a_longer_name_of_a_resource_holds_its_jobs_and_check_says_so(daily: Dai
     daily.source.add(slurm_job(1, NOVEMBER + 1))
     daily.run()
     assert daily.site.in_state("xdmod", State.HELD) == {make_job(1).record_id}
-    (finding,) = _machine_names(daily.site.config)
+    (finding,) = machine_names(daily.site.config)
     assert (finding.subject, finding.level) == ("target xdmod", "red")
     daily.site.configure("xdmod", machine_name="a-name-of-a-cluster-")
-    assert list(_machine_names(daily.site.config)) == []
+    assert list(machine_names(daily.site.config)) == []
 
 
 def test_reconcile_reads_the_files_back(daily: DailySite) -> None:

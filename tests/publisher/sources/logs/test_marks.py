@@ -86,7 +86,7 @@ def test_marks_of_settled_files_take_little_memory() -> None:
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert len(held.stored()) == len(marks)
+    assert len(held.texts()) == len(marks)
     assert not held.held()
     assert taken < MOST_BYTES * len(marks)
 
@@ -99,11 +99,11 @@ def test_a_mark_is_held_once_it_was_asked_for() -> None:
     assert held is not None
     assert marks.peek(mark.key) is held
     held.path = "/logs/moved"
-    assert marks.stored() == [held.text]
+    assert marks.texts() == [held.text]
     assert marks.changes() == (MarkChange("65000:1", held.text),)
     assert marks.remove(held)
     assert not marks.remove(held)
-    assert (marks.stored(), marks.hold(mark.key)) == ([], None)
+    assert (marks.texts(), marks.hold(mark.key)) == ([], None)
     assert marks.changes() == (MarkChange("65000:1", None),)
     assert marks.changes() == ()
 

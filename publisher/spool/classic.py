@@ -25,6 +25,8 @@ _TAB: Final = "\t"
 
 
 class Classic(ObjectFiles):
+    """A folder for each object, with lines of names and values."""
+
     suffix = "/object"
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
