@@ -426,16 +426,30 @@ def test_a_program_is_recognised_by_its_name(fresh: Program, pki: Pki) -> None:
     assert tomllib.loads((fresh.folder / "new.toml").read_text())["sources"]["slurm"]["type"] == "slurm"
 
 
-def test_a_program_on_the_path_is_run_and_has_no_time_zone(fresh: Program) -> None:
-    program = fresh.folder / "bin" / "sacct"
+def program_on_path(fresh: Program, name: str) -> tuple[Path, dict[str, str]]:
+    """A program that fails, and the variables with which a shell finds it."""
+    program = fresh.folder / "bin" / name
     program.parent.mkdir()
     program.write_text("#!/bin/sh\nexit 1\n")
     program.chmod(0o755)
+    return program, {"PATH": f"{program.parent}:/usr/bin:/bin"}
+
+
+def test_a_program_on_the_path_is_run_and_has_no_time_zone(fresh: Program) -> None:
+    program, path = program_on_path(fresh, "sacct")
     lines = ["EXAMPLE-SITE", "sacct", "none", "-", str(fresh.folder / "state.db")]
-    path = {"PATH": f"{program.parent}:/usr/bin:/bin"}
     done = fresh("--config", "new.toml", "init", answers="\n".join(lines) + "\n", **path)
     source = tomllib.loads((fresh.folder / "new.toml").read_text())["sources"]["slurm"]
     assert (source["path"], "timezone" in source) == (str(program), False), done.err
+
+
+def test_a_source_named_like_another_command_is_a_file(fresh: Program, pki: Pki) -> None:
+    """Such as a folder `accounting` that is not there yet, on a host with a command of that name."""
+    _, path = program_on_path(fresh, "accounting")
+    given = answers(fresh, pki, source="accounting")
+    fresh("--config", "new.toml", "init", *given, "--source-type", "torque", "--timezone", "UTC", **path)
+    table = tomllib.loads((fresh.folder / "new.toml").read_text())
+    assert table["sources"]["torque"]["path"] == str(fresh.folder / "accounting")
 
 
 def test_a_source_that_fails_its_test_is_asked_for_again(fresh: Program, pki: Pki) -> None:

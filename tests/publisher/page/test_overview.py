@@ -198,6 +198,7 @@ def test_the_runs_of_the_program_are_shown_with_their_errors(guarded: PageClient
         "1 min 30 s",
         "something waits, or failed (exit code 1)",
         "files: &lt;b&gt;down&lt;/b&gt;",
+        'data-label="new jobs">5<',
     ):
         assert text in shown
     assert guarded.ask("/history", headers=as_("alice")).status_code == 403

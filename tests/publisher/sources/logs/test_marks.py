@@ -91,6 +91,21 @@ def test_marks_of_settled_files_take_little_memory() -> None:
     assert taken < MOST_BYTES * len(marks)
 
 
+def test_marks_that_another_thread_collects_as_garbage_leave_no_message() -> None:
+    """Which thread that is, nobody chooses: an error of closing their database there is a message on standard error."""
+    script = f"""if True:
+        import threading
+        from publisher.sources.logs.marks import Marks
+        last = [Marks([{settled(1).text!r}])]
+        thread = threading.Thread(target=last.clear)
+        thread.start()
+        thread.join()
+        print(last)
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
 def test_a_mark_is_held_once_it_was_asked_for() -> None:
     mark = settled(1)
     marks = Marks([mark.text])
