@@ -63,7 +63,6 @@ MODULES = (
     floor,
     starting,
 )
-HEADINGS = ("row", "records", "records/s", "CPU s", "wall s", "peak MiB", "beside", "records/s", "ratio", "CPU ratio")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -175,7 +174,7 @@ def in_child(measurement: Measurement, size: int, inputs: Path, variant: str = "
 
 def print_heading() -> None:
     """The head of the table, as Markdown; rows follow as they are measured."""
-    print("| " + " | ".join(HEADINGS) + " |")
+    print("| " + " | ".join(kept_rows.HEADINGS) + " |")
     print("|" + "|".join(("---", *["---:"] * 5, "---", *["---:"] * 3)) + "|", flush=True)
 
 

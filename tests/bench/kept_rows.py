@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-HEAD: Final = (
+HEADINGS: Final = (
     "row", "records", "records/s", "CPU s", "wall s", "peak MiB", "baseline", "baseline records/s", "ratio",
     "CPU ratio",
 )  # fmt: skip
@@ -25,7 +25,7 @@ def keep(result: Mapping[str, Any], file: Path) -> None:
     places = [place for place, other in enumerate(lines) if other[:2] == line[:2]]
     lines[places[0] if places else len(lines) :] = [line, *(lines[places[0] + 1 :] if places else [])]
     with file.open("w", encoding="utf-8", newline="") as text:
-        csv.writer(text, lineterminator="\n").writerows([HEAD, *lines])
+        csv.writer(text, lineterminator="\n").writerows([HEADINGS, *lines])
 
 
 def _line(result: Mapping[str, Any]) -> list[str]:

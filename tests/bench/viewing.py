@@ -14,23 +14,11 @@ from publisher.report.column_files import CLASS_ID, OF_CLASS
 from tests.bench.measure import COMMAND, Bench
 from tests.bench.reporting import SIZES, collected_site
 from tests.bench.rows import row
+from tests.publisher.cli.program import CHARGES_BY_HOUR
 
 _MONTH: Final = ("--month", "2026-10")
 _MOST_OFTEN: Final = 1_000_000
-_SETTINGS: Final = """
-[charges]
-timezone = "Europe/Oslo"
-[[charges.prices]]
-resource = "cores"
-price = "0.03"
-hours = "06-22"
-[[charges.prices]]
-resource = "cores"
-price = "0.02"
-[[charges.prices]]
-resource = "memory"
-price = "0.001"
-[[allocations]]
+_SETTINGS: Final = f"""{CHARGES_BY_HOUR}[[allocations]]
 name = "chemistry"
 user = "a*"
 amount = 1000000

@@ -54,6 +54,20 @@ type = "directory"
 path = "summaries"
 records = "apel-summary"
 """
+CHARGES_BY_HOUR: Final = """
+[charges]
+timezone = "Europe/Oslo"
+[[charges.prices]]
+resource = "cores"
+price = "0.03"
+hours = "06-22"
+[[charges.prices]]
+resource = "cores"
+price = "0.02"
+[[charges.prices]]
+resource = "memory"
+price = "0.001"
+"""
 WHOLE: Final = BASE + SOURCE + FILES + SUMMARIES
 
 
