@@ -370,19 +370,17 @@ def job_ids(
     return JobIds(local_id, name, global_id, array_id, None if task is None else int(task), cluster, dqs_job_name)
 
 
-def group_keys(
-    request: ReportRequest, keys: Iterable[str], own: Mapping[str, str] | None = None, at: str | None = None
-) -> list[str]:  # fmt: skip
-    """The SQL of the label of each key: the word of a run, empty if it has none, or the name of a period.
+def key_label(request: ReportRequest, key: str, at: str | None = None) -> str:
+    """The SQL of the label of a key: the word of a run, empty if it has none, or the name of a period.
 
     A run on several hosts counts under its first, one with several resources under all together, one in a reservation
-    that has an id and a name under the id. `own`: keys that are a view's own. `at`: the SQL of the instant that decides
-    to which period a run belongs, by default its end, or its start if runs are counted that started.
+    that has an id and a name under the id. `at`: the SQL of the instant that decides to which period a run belongs, by
+    default its end, or its start if runs are counted that started.
     """
-    if at is None:
-        at = '"start"' if request.interval == "started" else 'coalesce("end", "stop")'
-    labels = {} if own is None else own
-    return [labels.get(key) or (_period(request, key, at) if key in PERIODS else _word(key)) for key in keys]
+    if key not in PERIODS:
+        return _word(key)
+    ended = '"start"' if request.interval == "started" else 'coalesce("end", "stop")'
+    return _period(request, key, at or ended)
 
 
 def _word(key: str) -> str:

@@ -8,7 +8,7 @@ run (the first of several hosts, all resources together, a path), and a rule on 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fnmatch import translate
 from itertools import groupby, product
 from typing import Final
@@ -22,9 +22,10 @@ from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
 from publisher.report.allocation_files import all_allocations
 from publisher.report.column_files import RUN_ID
+from publisher.report.grouping import Grouping
 from publisher.report.integers import Ints
 from publisher.report.inventory import FOREVER, Inventory
-from publisher.report.matching import OF_JOB, SHOWN_ID, Matching, RunBatch, group_keys
+from publisher.report.matching import OF_JOB, SHOWN_ID, Matching, RunBatch
 from publisher.report.met import Met
 from publisher.report.placing import REQUIRED, CoreNumbers, Placed, Placing
 from publisher.report.report import UNKNOWN_NAME
@@ -196,36 +197,30 @@ def last_runs(runs: str, columns: str) -> str:
 def select_row(matching: Matching, context: ReportContext, request: ReportRequest, selection: RowSelection) -> str:
     """The relation with the matching runs that a row counts: `RUN_ID` and `end`. Raises `UsageError`."""
     keys = selection.keys
-    names = [f"key{place}" for place in range(len(keys))]
-    labels = zip(_labels(request, keys), names, strict=True)
-    labelled = "".join(f", {label} AS {name}" for label, name in labels)
-    number = f", {JOB_NUMBER} AS job" if selection.runs == "first" else ""
-    where = f"FROM matching WHERE {_RULES[selection.runs]}"
-    matching.define("counting", f"SELECT *{number}{labelled} {where}")
+    sizes = [size_text(number) for number in range(len(_SIZES))]
+    own = {SIZE: f"{sizes}[{SIZE_NUMBER} + 1]", _JOB: JOB_LABEL}
+    grouping = Grouping.of(request, tuple(keys), own)
+    number = [f"{JOB_NUMBER} AS job"] if selection.runs == "first" else []
+    matching.define("counting", f"FROM {grouping.runs('matching', *number, where=_RULES[selection.runs])}")
     runs = "counting"
     conditions = []
     if selection.by_node:
         runs = _HeldOn(matching, context, request, selection).relation(runs)
         conditions.append("fits")
     if selection.runs == "first":
-        runs = f"(SELECT * {first_runs(runs, ''.join(f'{name}, ' for name in names))})"
+        runs = f"(SELECT * {first_runs(runs, ''.join(f'{name}, ' for name in grouping.names))})"
     elif selection.runs == "last":
         runs = f"({last_runs(runs, '*')})"
     if keys:
-        words = {name: [selection.words[key]] for name, key in zip(names, keys, strict=True)}
+        words = {name: [selection.words[key]] for name, key in zip(grouping.names, keys, strict=True)}
         matching.tabulate("asked_row", pa.table(words), "the values of the keys of the row")
-        conditions += [f"{name} = (SELECT asked_row.{name} FROM asked_row)" for name in names]  # noqa: S608 - as above
+        conditions += [f"{name} = (SELECT asked_row.{name} FROM asked_row)" for name in grouping.names]  # noqa: S608 - as above
     if _PATH in selection.words:
         conditions.append(_has_path(matching, selection.words[_PATH]))
     if _OF_ALLOCATION & selection.words.keys():
         conditions.append(_is_of_allocation(matching, context, selection.words))
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f'(SELECT {RUN_ID}, "end" FROM {runs} AS runs{where})'  # noqa: S608 - as above
-
-
-def _labels(request: ReportRequest, keys: Iterable[str]) -> list[str]:
-    sizes = [size_text(number) for number in range(len(_SIZES))]
-    return group_keys(request, keys, {SIZE: f"{sizes}[{SIZE_NUMBER} + 1]", _JOB: JOB_LABEL})
 
 
 def _has_path(matching: Matching, path: str) -> str:

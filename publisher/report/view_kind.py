@@ -42,6 +42,8 @@ class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
     """The name of its command, and of the module of `publisher.report.views` that makes it."""
     label: str = ""
     """Its name in the page's menu; empty: `name`, with a capital."""
+    heading: str = ""
+    """The beginning of the title of its reports by keys."""
     summary: str
     """What it shows: the help of its command."""
     question: str
@@ -164,6 +166,7 @@ UTILIZATION: Final = ViewKind(
 )  # fmt: skip
 TOTALS: Final = ViewKind(
     name="totals",
+    heading="Usage",
     summary="Jobs, wall time, CPU time, and core hours, summed by up to two keys.",
     question="Who used how much?",
     counts="ended",
@@ -238,6 +241,7 @@ OCCUPATION: Final = ViewKind(
 WAITING: Final = ViewKind(
     name="waiting",
     label="Waiting times",
+    heading="Waiting times of jobs",
     summary="How long jobs waited: mean, median, p90, and p99.",
     question="How long did jobs wait?",
     counts="started",
@@ -364,6 +368,7 @@ JOB: Final = ViewKind(
 )
 EFFICIENCY: Final = ViewKind(
     name="efficiency",
+    heading="Efficiency",
     summary="How much of what jobs held they used: CPU time, memory, and waiting.",
     question="Who wastes cores, and which jobs most?",
     counts="ended",
@@ -392,6 +397,7 @@ EFFICIENCY: Final = ViewKind(
 )
 ENERGY: Final = ViewKind(
     name="energy",
+    heading="Energy",
     summary="Energy of jobs and of idle nodes, measured or modelled, and its emissions.",
     question="How much energy did whose jobs use?",
     counts="ended",

@@ -17,9 +17,10 @@ from typing import Any, Final
 import msgspec
 
 from publisher.report.archive import CPU_UNKNOWN, MEMORY_UNKNOWN
-from publisher.report.matching import Matching, columns_of, computed, group_keys
+from publisher.report.grouping import Grouping, grouped_report, key_axis
+from publisher.report.matching import Matching, columns_of, computed
 from publisher.report.met import Met
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
+from publisher.report.report import Cell, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.row_jobs import JOB_LABEL, POSSIBLE
 from publisher.report.runs import ReportContext
@@ -114,9 +115,6 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     request.require_interval()
     columns = columns_of(request, *_COLUMNS)
     made = computed(context, request, columns, "ended", lambda matching: _made(matching, request))
-    rows: list[tuple[Cell, ...]] = [(*label, *use.amounts()) for label, use in made.groups]
-    if not request.by:
-        rows = [made.all.amounts()]
     shown = len(made.groups)
     note = (
         f"{shown:,} of {made.total:,} jobs are shown, those with most unused core hours: choose how many with --top."
@@ -129,48 +127,36 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         notes.append("CPU efficiency is that of jobs with known CPU time: `cpu_known` is their share of core hours.")
     if made.impossible:
         notes.append(f"Jobs left out, because their cores or wall times are impossible: {made.impossible:,}.")
-    return Report(
-        view=EFFICIENCY.name,
-        title="Efficiency" + (f", by {keys_text(request.by)}" if request.by else ""),
-        site=context.config.site.name,
-        start=request.start,
-        stop=request.stop,
-        columns=(*(Column(key, "text") for key in request.by), *EFFICIENCY.columns),
-        rows=tuple(rows),
-        footer=("total", *[None] * (len(request.by) - 1), *made.all.amounts()) if request.by else (),
+    groups = ((label, use.amounts()) for label, use in made.groups)
+    return msgspec.structs.replace(
+        grouped_report(EFFICIENCY, context, request, groups, made.all.amounts()),
         total=made.total if shown < made.total else None,
         sorted_by="unused_core_h",
         plots=_plots(request, made) if request.by and made.groups else (),
         notes=(*notes, *made.met.notes()),
         nothing=made.met.nothing(),
         sql=made.sql,
-        facts={
-            "by": list(request.by),
-            "all": dict(zip((column.name for column in EFFICIENCY.columns), made.all.amounts(), strict=True)),
-        },
     )
 
 
 def _made(matching: Matching, request: ReportRequest) -> _Efficiency:
-    keys = group_keys(request, request.by, {_JOB: JOB_LABEL})
-    names = [f"key{place}" for place in range(len(keys))]
-    labels = "".join(f", {key} AS {name}" for key, name in zip(keys, names, strict=True))
-    possible = f"(SELECT *{labels} FROM matching WHERE {POSSIBLE})"  # noqa: S608 - names of ours
-    whole = f"SELECT {', '.join(_AMOUNTS)} FROM {possible}"  # noqa: S608 - as above
+    grouping = Grouping.of(request, own={_JOB: JOB_LABEL})
+    possible = grouping.runs("matching", where=POSSIBLE)
+    whole = f"SELECT {', '.join(_AMOUNTS)} FROM {possible}"  # noqa: S608 - names of ours
     everything = _use(matching.rows(whole)[0])
     runs, backward = matching.rows('SELECT count(*), count(*) FILTER ("stop" < "start") FROM matching')[0]
     met = Met(runs=runs, matched=runs, backward=backward)
     made = _Efficiency([], everything, 0, runs - everything.jobs, matching.text(whole), met)
-    if not keys or not everything.jobs:
+    if not request.by or not everything.jobs:
         return made
     by_job = _JOB in request.by
-    group_by = ", ".join((*names, *(["cluster"] if by_job else [])))  # two clusters have jobs of one number
-    grouped = f"SELECT {', '.join((*names, *_AMOUNTS))} FROM {possible} GROUP BY {group_by}"  # noqa: S608 - as above
+    # Two clusters have jobs of one number.
+    grouped = grouping.sums(_AMOUNTS, possible, *(["cluster"] if by_job else []))
     made.total = matching.rows(f"SELECT count(*) FROM ({grouped})")[0][0]  # noqa: S608 - as above
     order = f"{_AMOUNTS[4]} - {_AMOUNTS[3]} DESC NULLS LAST, " if by_job else ""
     limit = f" LIMIT {request.top or _MOST_JOBS}" if by_job else ""
-    statement = f"{grouped} ORDER BY {order}{', '.join(names)}{limit}"
-    made.groups = [(tuple(row[: len(keys)]), _use(row[len(keys) :])) for row in matching.rows(statement)]
+    statement = f"{grouped} ORDER BY {order}{', '.join(grouping.names)}{limit}"
+    made.groups = [(label, _use(sums)) for label, sums in map(grouping.split, matching.rows(statement))]
     made.sql = matching.text(statement)
     return made
 
@@ -192,10 +178,10 @@ def _plots(request: ReportRequest, made: _Efficiency) -> tuple[Plot, ...]:
         used.append(None if held_ms is None else cpu_ms / _MS_IN_HOUR)
         unused.append(None if held_ms is None else max(held_ms - cpu_ms, 0) / _MS_IN_HOUR)
     picture = EFFICIENCY.pictures["hours"]
+    _, axis = key_axis(request, request.by[0], (label[0] for label, _ in made.groups))
     return (
         Plot(
-            title=picture.titled(request.by), style="bar", unit=picture.axis,
-            x=tuple(label[0] or UNKNOWN_NAME for label, _ in made.groups), stacked=True, names_add_up=True,
+            title=picture.titled(request.by), style="bar", unit=picture.axis, **axis, stacked=True, names_add_up=True,
             series=(Series("CPU time", tuple(used)), Series("not used", tuple(unused))),
         ),
     )  # fmt: skip

@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 
 from publisher.report.archive import MEMORY_UNKNOWN
-from publisher.report.calendar import period_axis, periods, zone_of
 from publisher.report.carbon import carbon_hours, gaps_note
 from publisher.report.energy import (
     ABOVE,
@@ -24,13 +23,13 @@ from publisher.report.energy import (
     highest_above,
 )
 from publisher.report.energy_use import MJ_A_KWH, EnergyUse, IdleEnergy
-from publisher.report.matching import Matching, columns_of, computed, group_keys
+from publisher.report.grouping import Grouping, grouped_report, key_axis
+from publisher.report.matching import Matching, columns_of, computed
 from publisher.report.met import Met
-from publisher.report.report import IDLE_NODES, UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
+from publisher.report.report import IDLE_NODES, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import ENERGY
-from publisher.report.view_option import PERIODS
 from publisher.report.views.idle_energy import idle_energy
 from publisher.text import counted
 
@@ -85,20 +84,15 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     idle = None if request.filters else idle_energy(context, request)
     pue = context.config.energy.pue_thousandths
     everything = made.all.plus(idle)
-    rows: list[tuple[Cell, ...]] = [(*label, *use.amounts(pue)) for label, use in made.groups]
-    if not request.by:
-        rows = [made.all.amounts(pue)]
-    elif idle is not None and made.groups:
-        rows.append((IDLE_NODES, *[None] * (len(request.by) - 1), *EnergyUse().plus(idle).amounts(pue)))
-    return Report(
-        view=ENERGY.name,
-        title="Energy" + (f", by {keys_text(request.by)}" if request.by else ""),
-        site=context.config.site.name,
-        start=request.start,
-        stop=request.stop,
-        columns=(*(Column(key, "text") for key in request.by), *ENERGY.columns),
-        rows=tuple(rows),
-        footer=("total", *[None] * (len(request.by) - 1), *everything.amounts(pue)) if request.by else (),
+    report = grouped_report(
+        ENERGY, context, request, ((label, use.amounts(pue)) for label, use in made.groups), everything.amounts(pue)
+    )
+    rows = report.rows if request.by else (made.all.amounts(pue),)
+    if request.by and idle is not None and made.groups:
+        rows = (*rows, (IDLE_NODES, *[None] * (len(request.by) - 1), *EnergyUse().plus(idle).amounts(pue)))
+    return msgspec.structs.replace(
+        report,
+        rows=rows,
         shown=(*request.by, *_shown(everything)),
         sorted_by="with_pue_kwh",
         plots=_plots(request, made, idle) if request.by and made.groups else (),
@@ -106,9 +100,8 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         nothing=made.met.nothing(),
         sql=made.sql,
         facts={
-            "by": list(request.by),
+            **report.facts,
             "pue": str(context.config.energy.pue),
-            "all": dict(zip((column.name for column in ENERGY.columns), everything.amounts(pue), strict=True)),
             "idle_nodes_mj": None if idle is None else idle.modelled_mj,
         },
     )
@@ -116,17 +109,14 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 def _made(context: ReportContext, matching: Matching, request: ReportRequest) -> _GroupedEnergy:
     define_energy(matching, context.config.energy, context.config.nodes)
-    keys = group_keys(request, request.by)
-    names = [f"key{place}" for place in range(len(keys))]
-    labels = "".join(f", {key} AS {name}" for key, name in zip(keys, names, strict=True))
-    grouped = f" GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}" if names else ""
-    statement = f"SELECT {', '.join((*names, *_AMOUNTS))} FROM (SELECT *{labels} FROM energy){grouped}"  # noqa: S608 - names of ours
-    groups = [(tuple(row[: len(keys)]), _use(row[len(keys) :])) for row in matching.rows(statement)]
+    grouping = Grouping.of(request)
+    statement = grouping.sums(_AMOUNTS, grouping.runs("energy"))
+    groups = [(label, _use(sums)) for label, sums in map(grouping.split, sorted(matching.rows(statement)))]
     everything = EnergyUse.total([use for _, use in groups])
     backward = matching.rows('SELECT count(*) FILTER ("stop" < "start") FROM matching')[0][0]
     met = Met(runs=everything.jobs, matched=everything.jobs, backward=backward)
     highest = highest_above(matching) if everything.above else ""
-    return _GroupedEnergy(groups if keys else [], everything, highest, matching.text(statement), met)
+    return _GroupedEnergy(groups if request.by else [], everything, highest, matching.text(statement), met)
 
 
 def _use(row: Sequence[Any]) -> EnergyUse:
@@ -178,15 +168,9 @@ def _plots(request: ReportRequest, made: _GroupedEnergy, idle: IdleEnergy | None
     if len(request.by) > 1:
         return ()
     bars = {label[0]: use for label, use in made.groups}
-    place: dict[str, Any] = {}
-    if request.by[0] in PERIODS:
-        cut = periods(request.start, request.stop, request.by[0], zone_of(request.timezone))
-        names, place = [period.name for period in cut], period_axis(cut)
-    else:
-        names = list(bars)
-        if idle is not None:
-            names, bars = [*names, IDLE_NODES], {**bars, IDLE_NODES: EnergyUse().plus(idle)}
-        place = {"x": tuple(name or UNKNOWN_NAME for name in names)}
+    if idle is not None:
+        bars[IDLE_NODES] = EnergyUse().plus(idle)
+    names, axis = key_axis(request, request.by[0], bars)
     picture = ENERGY.pictures["energy"]
     uses = [bars.get(name, EnergyUse()) for name in names]
 
@@ -200,6 +184,6 @@ def _plots(request: ReportRequest, made: _GroupedEnergy, idle: IdleEnergy | None
                 Series("measured", tuple(kwh(use, use.measured_mj) for use in uses)),
                 Series("modelled", tuple(kwh(use, use.modelled_mj) for use in uses)),
             ),
-            **place,
+            **axis,
         ),
     )  # fmt: skip

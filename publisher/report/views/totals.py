@@ -15,11 +15,12 @@ import msgspec
 
 from publisher.errors import UsageError
 from publisher.report.archive import AMOUNTS
-from publisher.report.calendar import compared_with, period_axis, periods, zone_of
-from publisher.report.matching import Matching, columns_of, group_keys, summed
+from publisher.report.calendar import compared_with, zone_of
+from publisher.report.grouping import Grouping, grouped_report, key_axis
+from publisher.report.matching import Matching, columns_of, summed
 from publisher.report.met import Met
 from publisher.report.plot.style import interval_text, known_sum
-from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series, keys_text
+from publisher.report.report import UNKNOWN_NAME, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import TOTALS
@@ -165,13 +166,13 @@ class UsageSums:
 
 def group_sums(matching: Matching, request: ReportRequest) -> UsageSums:
     """Sum the matching runs."""
-    keys = group_keys(request, request.by)
-    statement = _statement(keys, "wall_ms")
+    grouping = Grouping.of(request)
+    statement = _statement(grouping, "wall_ms")
     try:
         rows = matching.rows(statement)
     except duckdb.OutOfRangeException:  # impossible values, whose products and sums have more than 127 bits
-        rows = _exactly(matching, keys)
-    made = UsageSums((tuple(row[: len(keys)]), row[len(keys) :]) for row in rows if row[len(keys)])
+        rows = _exactly(matching, grouping)
+    made = UsageSums((label, amounts) for label, amounts in map(grouping.split, rows) if amounts[0])
     made.sql = matching.text(statement)
     if made.amounts:
         made.met.matched = whole = made.whole()[0]
@@ -179,23 +180,19 @@ def group_sums(matching: Matching, request: ReportRequest) -> UsageSums:
     return made
 
 
-def _statement(keys: Sequence[str], wall_ms: str) -> str:
-    names = [f"key{place}" for place in range(len(keys))]
-    labels = "".join(f", {key} AS {name}" for key, name in zip(keys, names, strict=True))
-    products = ", ".join(f"CAST({name.removesuffix('_wall')} AS HUGEINT) * {wall_ms} AS {name}" for name in _PRODUCTS)
-    runs = f"SELECT *, {products}{labels} FROM matching"  # noqa: S608 - names of ours
-    group = f" GROUP BY {', '.join(names)}" if names else ""
-    return f"SELECT {', '.join((*names, *_SELECTED))} FROM ({runs}){group}"  # noqa: S608 - as above
+def _statement(grouping: Grouping, wall_ms: str) -> str:
+    products = (f"CAST({name.removesuffix('_wall')} AS HUGEINT) * {wall_ms} AS {name}" for name in _PRODUCTS)
+    return grouping.sums(_SELECTED, grouping.runs("matching", *products))
 
 
-def _exactly(matching: Matching, keys: Sequence[str]) -> list[Any]:
+def _exactly(matching: Matching, grouping: Grouping) -> list[Any]:
     """The rows of `_statement`: wall times are multiplied and summed in two halves, of which none is too large."""
-    low = [list(row) for row in matching.rows(_statement(keys, "(wall_ms & 4294967295)"))]
-    high = {row[: len(keys)]: row for row in matching.rows(_statement(keys, "(wall_ms >> 32)"))}
+    low = [list(row) for row in matching.rows(_statement(grouping, "(wall_ms & 4294967295)"))]
+    high = dict(map(grouping.split, matching.rows(_statement(grouping, "(wall_ms >> 32)"))))
     for row in low:
-        for name in _PRODUCTS:
-            column = len(keys) + 1 + _SUMMED.index(name)
-            row[column] += high[tuple(row[: len(keys)])][column] << 32
+        label, _ = grouping.split(row)
+        for place in (1 + _SUMMED.index(name) for name in _PRODUCTS):
+            row[len(label) + place] += high[label][place] << 32
     return low
 
 
@@ -230,29 +227,16 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 
 def _report(context: ReportContext, request: ReportRequest, made: Totals) -> Report:
-    rows = made.rows if made.by else (made.all,)
-    everything = made.all.amounts(made.all)
     gpus = (_GPUS,) if made.all.gpus_wall_ms else ()
-    return Report(
-        view=TOTALS.name,
-        title="Usage" + (f", by {keys_text(made.by)}" if made.by else ""),
-        site=context.config.site.name,
-        start=request.start,
-        stop=request.stop,
-        columns=(*(Column(key, "text") for key in made.by), *TOTALS.columns),
-        rows=tuple((*row.key, *row.amounts(made.all)) for row in rows),
-        footer=("total", *[None] * (len(made.by) - 1), *everything) if made.by else (),
+    groups = ((row.key, row.amounts(made.all)) for row in made.rows)
+    return msgspec.structs.replace(
+        grouped_report(TOTALS, context, request, groups, made.all.amounts(made.all)),
         shown=(*made.by, *_SHOWN, *gpus, *_MEMORY, *(_STAGED if made.all.staged else ())),
         sorted_by="core_h",
         plots=_plots(made, request),
         notes=made.notes,
         nothing=made.nothing,
         sql=made.sql,
-        rows_named=TOTALS.rows_named,
-        facts={
-            "by": list(made.by),
-            "all": dict(zip((column.name for column in TOTALS.columns), everything, strict=True)),
-        },
     )
 
 
@@ -317,7 +301,7 @@ def _plots(made: Totals, request: ReportRequest, before: Totals | None = None) -
         return ()
     axis = next((position for position, key in enumerate(made.by) if key in PERIODS), 0)
     layer_keys = tuple(key for position, key in enumerate(made.by) if position != axis)
-    names, places = _places(rows, made.by[axis], request, axis)
+    names, places = key_axis(request, made.by[axis], sorted({row.key[axis] for row in rows}))
     layers = sorted({row.key[:axis] + row.key[axis + 1 :] for row in made.rows})
     core_h = {layer: [0.0] * len(names) for layer in layers}
     for row in made.rows:
@@ -384,12 +368,3 @@ def _by_name(made: Totals, names: Sequence[str], axis: int) -> list[_NamedUse]:
         )
         for some in rows.values()
     ]
-
-
-def _places(rows: Iterable[Total], key: str, request: ReportRequest, axis: int) -> tuple[list[str], dict[str, Any]]:
-    """The values of the key of the x axis, and what plots say of that axis."""
-    if key in PERIODS:
-        cut = periods(request.start, request.stop, key, zone_of(request.timezone))
-        return [period.name for period in cut], period_axis(cut)
-    names = sorted({row.key[axis] for row in rows})
-    return names, {"x": tuple(name or UNKNOWN_NAME for name in names)}

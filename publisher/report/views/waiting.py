@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
-from publisher.report.calendar import ReportPeriod, period_axis, periods, unit_for, zone_of
-from publisher.report.matching import OF_JOB, Matching, columns_of, computed, group_keys
+from publisher.report.calendar import unit_for
+from publisher.report.grouping import Grouping, grouped_report, key_axis
+from publisher.report.matching import OF_JOB, Matching, columns_of, computed
 from publisher.report.met import Met
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
+from publisher.report.report import Cell, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.row_jobs import ELIGIBLE_WAITED, JOB_NUMBER, SIZE_NUMBER, first_runs, size_text
 from publisher.report.runs import ReportContext, running_note
@@ -25,6 +26,10 @@ from publisher.report.view_option import PERIODS
 
 _COLUMNS: Final = ("submit", "eligible", "run", *OF_JOB)
 _PERCENTILES: Final = (50, 90, 99)
+
+
+_Label = tuple[str | int, ...]
+"""The values of the keys of a group; that of `SIZE` is the number of the class."""
 
 
 class GroupWaits(msgspec.Struct, frozen=True):
@@ -55,7 +60,7 @@ class GroupWaits(msgspec.Struct, frozen=True):
 class WaitingTimes(msgspec.Struct):
     """The waiting times of each group, and of all jobs if there are any."""
 
-    by_group: dict[tuple[str | int, ...], GroupWaits]
+    by_group: dict[_Label, GroupWaits]
     all: GroupWaits | None
     sql: str = ""
     unknown_submission: int = 0
@@ -116,18 +121,16 @@ def _waits(keys: Sequence[str], counts: str, labels: str | None = None) -> str:
 
 
 def _made(matching: Matching, request: ReportRequest) -> WaitingTimes:
-    labels = group_keys(request, request.by, {SIZE: SIZE_NUMBER}, at='"start"')
-    names = [f"key{place}" for place in range(len(labels))]
-    selected = "".join(f"{label} AS {name}, " for label, name in zip(labels, names, strict=True))
-    times = 'submit, "start", "end", run, eligible'
-    runs = f'(SELECT {selected}{JOB_NUMBER} AS job, {times} FROM matching WHERE submit <= "start")'  # noqa: S608 - names of ours
-    made = waits_of(matching.rows, runs, names)
+    grouping = Grouping.of(request, own={SIZE: SIZE_NUMBER}, at='"start"')
+    runs = grouping.runs("matching", f"{JOB_NUMBER} AS job", where='submit <= "start"')
+    made = waits_of(matching.rows, runs, grouping.names)
     made.sql = matching.text(made.sql)
     matched, known = matching.rows('SELECT count(*), count(*) FILTER (submit <= "start") FROM matching')[0]
     made.met = Met(runs=matched, matched=matched)
     made.unknown_submission = matched - known
     if matched > known and len(request.by) == 1 and request.by[0] in PERIODS:
-        left_out = matching.rows(f'SELECT DISTINCT {labels[0]} FROM matching WHERE (submit <= "start") IS NOT true')  # noqa: S608 - as above
+        without = grouping.runs("matching", where='(submit <= "start") IS NOT true')
+        left_out = matching.rows(f"SELECT DISTINCT {grouping.names[0]} FROM {without}")  # noqa: S608 - names of ours
         made.left_out_in = frozenset(period for (period,) in left_out)
     return made
 
@@ -138,68 +141,47 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     columns = columns_of(request, *_COLUMNS, *(("slots",) if SIZE in request.by else ()))
     until = context.now if request.running else None
     waits = computed(context, request, columns, "started", partial(_made, request=request), until)
-    groups = sorted(waits.by_group.items(), key=lambda group: group[0])
-    rows = tuple((*map(_words, label), *group.amounts()) for label, group in groups)
+    in_order = sorted(waits.by_group.items(), key=_label)
+    groups = [(tuple(map(_word, label)), group.amounts()) for label, group in in_order]
     notes = [f"Jobs left out, because their submission is unknown or after their start: {waits.unknown_submission:,}."]
-    return Report(
-        view=WAITING.name,
-        title="Waiting times of jobs" + (f", by {keys_text(request.by)}" if request.by else ""),
-        site=context.config.site.name,
-        start=request.start,
-        stop=request.stop,
-        columns=(*(Column(key, "text") for key in request.by), *WAITING.columns),
-        rows=rows,
+    return msgspec.structs.replace(
+        grouped_report(WAITING, context, request, groups, None if waits.all is None else waits.all.amounts()),
+        footer=(),
         sorted_by="jobs",
-        plots=_plots(request, rows, waits.left_out_in) if request.by and rows else (),
+        plots=_plots(request, waits) if request.by and groups else (),
         notes=(*(notes if waits.unknown_submission else ()), *running_note(request)),
         sql=waits.sql,
-        nothing=waits.met.nothing() or (None if rows else "no source reports when these jobs were submitted"),
-        facts={
-            "by": list(request.by),
-            "all": {} if waits.all is None else dict(
-                zip((column.name for column in WAITING.columns[:-1]), waits.all.amounts()[:-1], strict=True)
-            ),
-        },
-    )  # fmt: skip
+        nothing=waits.met.nothing() or (None if groups else "no source reports when these jobs were submitted"),
+    )
 
 
-def _words(word: str | int) -> str:
+def _label(group: tuple[_Label, GroupWaits]) -> _Label:
+    return group[0]
+
+
+def _word(word: str | int) -> str:
     return word if isinstance(word, str) else size_text(word)
 
 
-def _plots(
-    request: ReportRequest, rows: tuple[tuple[Cell, ...], ...], left_out_in: frozenset[str]
-) -> tuple[Plot, ...]:  # fmt: skip
+def _plots(request: ReportRequest, waits: WaitingTimes) -> tuple[Plot, ...]:
     """The median and the 90th percentile: over time if the key is a period, else of each value."""
     if len(request.by) > 1:
         return ()
     (key,) = request.by
-    places = {"median": 3, "p90": 4}
-    unit = unit_for(max(_number(row[place]) for row in rows for place in places.values()))
-
-    def in_units(row: tuple[Cell, ...] | None, place: int) -> float | None:
-        return None if row is None else _number(row[place]) / unit.seconds
-
+    by_name = {_word(label[0]): group for label, group in sorted(waits.by_group.items(), key=_label)}
+    unit = unit_for(max(seconds for group in by_name.values() for seconds in (group.median_s, group.p90_s)))
+    names, axis = key_axis(request, key, by_name)
+    groups = [by_name.get(name) for name in names]
     picture = WAITING.pictures["waits"]
-    title, text = picture.titled((key,)), picture.axis.format(unit=unit.name)
+    plot = Plot(
+        title=picture.titled((key,)), style="line", unit=picture.axis.format(unit=unit.name), **axis,
+        series=tuple(
+            Series(label, tuple(None if group is None else getattr(group, field) / unit.seconds for group in groups))
+            for label, field in (("median", "median_s"), ("p90", "p90_s"))
+        ),
+    )  # fmt: skip
     if key in PERIODS:
-        cut: list[ReportPeriod] = periods(request.start, request.stop, key, zone_of(request.timezone))
-        by_name = {row[0]: row for row in rows}
-        series = tuple(
-            Series(name, tuple(in_units(by_name.get(period.name), place) for period in cut))
-            for name, place in places.items()
-        )
-        without_jobs = frozenset(
-            place for place, period in enumerate(cut) if period.name not in by_name.keys() | left_out_in
-        )
-        axis = period_axis(cut)
-        return (Plot(title=title, style="line", unit=text, **axis, series=series, without_jobs=without_jobs),)
-    series = tuple(Series(name, tuple(in_units(row, place) for row in rows)) for name, place in places.items())
-    names = tuple(str(row[0] or UNKNOWN_NAME) for row in rows)
-    jobs = tuple(float(_number(row[1])) for row in rows)
-    ordered = key == SIZE
-    return (Plot(title=title, style="bar", x=names, unit=text, weights=jobs, ordered=ordered, series=series),)
-
-
-def _number(cell: Cell) -> int:
-    return cell if isinstance(cell, int) else 0
+        without = (place for place, name in enumerate(names) if name not in by_name.keys() | waits.left_out_in)
+        return (msgspec.structs.replace(plot, without_jobs=frozenset(without)),)
+    jobs = tuple(float(group.jobs) for group in by_name.values())
+    return (msgspec.structs.replace(plot, style="bar", weights=jobs, ordered=key == SIZE),)

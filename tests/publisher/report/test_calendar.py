@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from publisher.errors import UsageError
 from publisher.report.calendar import edges, periods, zone_of
-from publisher.report.matching import group_keys
+from publisher.report.matching import key_label
 from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
 from publisher.report.view_option import PERIOD_LENGTHS, PERIODS, PeriodName
 
@@ -90,7 +90,7 @@ def test_sql_finds_the_period_of_an_instant(
     bounds = edges(cut)[:-1].tolist()
     at = [start + int(length * place) for place in places]
     at += [-(1 << 63), (1 << 63) - 1, *bounds, *(bound - 1 for bound in bounds)]
-    (label,) = group_keys(request, (kind,), at="instant")
+    label = key_label(request, kind, at="instant")
     found = connection.execute(f"SELECT {label} FROM (SELECT unnest($1::BIGINT[]) AS instant)", [at]).fetchall()
     expected = np.clip(np.searchsorted(bounds, np.array(at), "right") - 1, 0, len(cut) - 1)
     assert [name for (name,) in found] == [cut[place].name for place in expected.tolist()]
