@@ -50,7 +50,7 @@ class Classic(ObjectFiles):
         return texts | {"": _text(f"{name:<{_WIDTH}} {shown}" for name, shown in lines)}
 
     def object_of(self, kind: Kind, texts: Mapping[str, str]) -> Object:
-        """From complete lines; an unfinished last line is ignored."""
+        """From complete lines."""
         values: dict[str, Any] = {}
         key = None
         for line in _lines(texts[""]):
@@ -84,4 +84,7 @@ def _text(lines: Iterable[str]) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    return text.split("\n")[:-1]
+    *lines, rest = text.split("\n")
+    if rest:
+        raise ValueError("its last line is incomplete")
+    return lines

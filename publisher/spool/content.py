@@ -1,9 +1,13 @@
 """The content of a context beside that of the store: all of it written, and objects that somebody removed, added, or
-altered."""
+altered.
+
+Objects are compared by a sum of their digests, which is the same in any order, in every layout, and with every version
+of Python: exports carry it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -15,6 +19,10 @@ from publisher.spool.base import Kind, Object, SpoolError
 from publisher.spool.context import SpoolingContext
 
 _DIGEST_BYTES: Final = 16
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_AS_IS: Final = frozenset({int, str, bytes, type(None)})
+_INTEGERS: Final = 2.0**63
+"""Whole floats below are the same as ints: not every database distinguishes them."""
 _COMMIT_EVERY: Final = 5000
 
 
@@ -29,15 +37,28 @@ Incomplete = dict[str, ObjectCounts]
 """By kind, how a context differs."""
 
 
-def write_all(connection: Connection, context: SpoolingContext, kind: Kind) -> int:
-    """Write all objects of a kind to a context without any; return how many."""
-    written = 0
-    for written, item in enumerate(spool_kinds.all_of(connection, kind.name), start=1):
+class Summed:
+    """Objects that pass through, counted, with the sum of their digests."""
+
+    def __init__(self, objects: Iterable[Object]) -> None:
+        self._objects = objects
+        self.count = 0
+        self.sum = 0
+
+    def __iter__(self) -> Iterator[Object]:
+        for item in self._objects:
+            self.count += 1
+            self.sum += _digest(item.key, item.values)
+            yield item
+
+
+def write_all(context: SpoolingContext, kind: Kind, objects: Iterable[Object]) -> None:
+    """Write all objects of a kind to a context without any."""
+    for written, item in enumerate(objects, start=1):
         context.write_object(kind, kind.of(item))
         if written % _COMMIT_EVERY == 0:
             context.commit()
     context.commit()
-    return written
 
 
 def incomplete(connection: Connection, context: SpoolingContext, kinds: Mapping[str, Kind]) -> Incomplete:
@@ -56,24 +77,28 @@ def incomplete(connection: Connection, context: SpoolingContext, kinds: Mapping[
 
 def _is_same(connection: Connection, context: SpoolingContext, kind: Kind) -> bool:
     try:
-        there = _sum(context.read_list(kind)) if context.has_place(kind) else 0
-    except (SpoolError, ValueError, KeyError, IndexError, TypeError):  # a line or file that is none of an object
+        there = _plain_sum(context.read_list(kind)) if context.has_place(kind) else 0
+    except (SpoolError, ValueError, KeyError, IndexError, TypeError, OverflowError):  # a line or file without an object
         return False
-    return there == _sum(map(kind.of, spool_kinds.all_of(connection, kind.name)))
+    return there == _plain_sum(map(kind.of, spool_kinds.all_of(connection, kind.name)))
 
 
-def _sum(objects: Iterable[Object]) -> int:
-    """The sum of the digests of objects, in any order."""
-    total = 0
-    for item in objects:
-        content = repr((item.key, _ordered(item.values))).encode("utf-8", "surrogatepass")
-        total += int.from_bytes(blake2b(content, digest_size=_DIGEST_BYTES).digest())
-    return total
+def _plain_sum(objects: Iterable[Object]) -> int:
+    return sum(_digest(item.key, _plain(item.values)) for item in objects)
 
 
-def _ordered(value: Any) -> Any:
+def _digest(key: str, values: Any) -> int:
+    """Raises `ValueError` and `OverflowError` for values that no store contains."""
+    return int.from_bytes(blake2b(_encode((key, values)), digest_size=_DIGEST_BYTES).digest())
+
+
+def _plain(value: Any) -> Any:
+    """The value without what the layout `database` does not distinguish."""
+    if type(value) in _AS_IS:
+        return value
     if isinstance(value, Mapping):
-        return sorted((key, _ordered(one)) for key, one in value.items())
+        return {key: one if type(one) in _AS_IS else _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_ordered(item) for item in value]
-    return int(value) if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()) else value
+        return [_plain(item) for item in value]
+    is_whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer() and abs(value) < _INTEGERS)
+    return int(value) if is_whole else value

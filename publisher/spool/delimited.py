@@ -77,8 +77,11 @@ class Delimited(Journal):
             values = {name: value_of_text(attribute, text) for (name, attribute), text in texts if text != ABSENT}
             serial = self._serial_of(line)
             for part, lines in parts.items():
-                if rows := [line.split(self._mark)[1:] for line in lines.of(serial)]:
-                    values[part] = value_of_rows(kind.parts[part], rows)
+                try:
+                    if rows := [line.split(self._mark)[1:] for line in lines.of(serial)]:
+                        values[part] = value_of_rows(kind.parts[part], rows)
+                except ValueError as error:
+                    raise ValueError(f"its lines in {self.file_of(kind, part).name}: {error}") from None
             return Object(kind.name, unescaped(fields[2]), values)
 
         return read

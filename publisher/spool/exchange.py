@@ -1,17 +1,18 @@
 """Export and import: all contents of the store as files in a format of the contexts, and back into an empty store.
 
 Each runs in one transaction: an export is one state, and an import is complete or has no effect. Every job is compared
-with its digest, every kind with the number of objects written, and the store is checked before the commit.
+with its digest, every kind with the number of objects written and the sum of their digests, and the store is checked
+before the commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, exc, insert, select
 
 from formats.identity import digest
 from formats.job import Job
@@ -21,7 +22,7 @@ from publisher.errors import UsageError
 from publisher.grid_identity import IDENTITY_FIELDS
 from publisher.spool import kinds
 from publisher.spool.base import Object, SpoolError
-from publisher.spool.content import write_all
+from publisher.spool.content import Summed, write_all
 from publisher.spool.context import FILE_FORMATS, SpoolingContext, make_context
 from publisher.spool.journal import Journal
 from publisher.spool.kinds import EXPORTED, JOBS, REFERENCES, TABLES, VERSIONS, job_of_values, kind_named
@@ -37,16 +38,20 @@ from publisher.store.schema import batches, metadata, runs, sources, spool_chang
 _FORM: Final = "usage-publisher export"
 _VERSION: Final = 1
 _PAGE: Final = 1000
+_DAMAGE: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
+"""What values raise that no store exported."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The description of an export: the note of its folder."""
+    """The description of an export: the note of its folder. `sums`: of the digests of the objects, by kind;
+    exports of 1.0, which are of an earlier revision, have none."""
 
     form: str
     version: int
     format: str
     revision: str
     objects: dict[str, int]
+    sums: dict[str, str] = {}
 
 
 def export(store: Store, folder: Path, form: str) -> Manifest:
@@ -67,8 +72,12 @@ def _export(store: Store, folder: Path, form: str) -> Manifest:
     context = _context(folder, form)
     context.startup()
     with store.read() as connection:
-        counts = {name: write_all(connection, context, kind_named(name)) for name in EXPORTED}
-    manifest = Manifest(_FORM, _VERSION, form, SCHEMA.head, counts)
+        written = {name: Summed(kinds.all_of(connection, name)) for name in EXPORTED}
+        for name, objects in written.items():
+            write_all(context, kind_named(name), objects)
+    counts = {name: objects.count for name, objects in written.items()}
+    sums = {name: f"{objects.sum:x}" for name, objects in written.items()}
+    manifest = Manifest(_FORM, _VERSION, form, SCHEMA.head, counts, sums)
     context.note(msgspec.json.format(msgspec.json.encode(manifest)).decode() + "\n")
     context.shutdown()
     return manifest
@@ -85,10 +94,10 @@ def _context(folder: Path, form: str) -> SpoolingContext:
 
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of an export. Raises `UsageError` for a folder without an export, or an incomplete one."""
-    note = _context(folder, FILE_FORMATS[0]).noted() if folder.is_dir() else None
     try:
+        note = _context(folder, FILE_FORMATS[0]).noted() if folder.is_dir() else None
         manifest = msgspec.json.decode(note or "", type=Manifest)
-    except msgspec.DecodeError:
+    except ValueError:  # also of bytes that are not UTF-8
         manifest = None
     if manifest is None or manifest.form != _FORM:
         raise UsageError(
@@ -110,6 +119,16 @@ def import_(store: Store, folder: Path, begin_kind: Callable[[str], None] = lamb
     was exported; then nothing is imported.
     """
     manifest = read_manifest(folder)
+    try:
+        _import(store, folder, manifest, begin_kind)
+    except SpoolError as error:
+        hint = "Nothing was imported. Use an undamaged copy of the export, or export again"
+        raise SpoolError(f"the export in {folder} cannot be imported: {error.message}", hint=hint) from error
+    store.refresh_statistics()
+    return manifest
+
+
+def _import(store: Store, folder: Path, manifest: Manifest, begin_kind: Callable[[str], None]) -> None:
     context = _context(folder, manifest.format)
     with exclusive(store), store.write() as connection:
         for table in metadata.sorted_tables:
@@ -121,20 +140,19 @@ def import_(store: Store, folder: Path, begin_kind: Callable[[str], None] = lamb
         importer = _Importer(connection)
         for name in EXPORTED:
             begin_kind(name)
-            count = importer.put(name, context.read_list(kind_named(name)))
-            if count != manifest.objects.get(name, 0):
-                raise SpoolError(
-                    f"{folder}: {manifest.objects.get(name, 0)} {name} were exported, {count} are there",
-                    hint="Nothing was imported; export again",
-                )
+            objects = Summed(context.read_list(kind_named(name)))
+            importer.put(name, objects)
+            if objects.count != manifest.objects.get(name, 0):
+                raise SpoolError(f"{name}: {manifest.objects.get(name, 0)} were exported, {objects.count} are there")
+            # Only here damage shows that leaves the objects possible: another amount, an attribute without its line.
+            if f"{objects.sum:x}" != manifest.sums.get(name):
+                raise SpoolError(f"{name}: a value, or a key, is not what was exported")
         engine.set_sequences(connection, [table for table in metadata.sorted_tables if "id" in table.c])
         wrong = [
             f"{finding.subject}: {finding.message}" for finding in integrity.check(connection) if finding.level == "red"
         ]
         if wrong:
-            raise SpoolError(f"{folder}: the export is inconsistent: {'; '.join(wrong)}")
-    store.refresh_statistics()
-    return manifest
+            raise SpoolError(f"its objects contradict each other: {'; '.join(wrong)}")
 
 
 class _Importer:
@@ -145,9 +163,18 @@ class _Importer:
         self._ids: dict[str, dict[str, int]] = {"source": {}, "target": {}}
         self._interners: dict[str, tuple[Interner, _Join]] = {}
 
-    def put(self, name: str, items: Iterator[Object]) -> int:
-        """Insert all objects of a kind; return how many."""
-        count = 0
+    def put(self, name: str, items: Iterable[Object]) -> None:
+        """Insert all objects of a kind. Raises `SpoolError` for values that no store exported."""
+        driver: Any = self._connection.dialect.dbapi
+        try:
+            self._put(name, items)
+        except (exc.IntegrityError, exc.DataError, driver.IntegrityError, driver.DataError) as error:
+            said = getattr(error, "orig", error)
+            raise SpoolError(f"{name}: an object is there twice, or has impossible values: {said}") from error
+        except _DAMAGE as error:
+            raise SpoolError(f"{name}: {_said(error)}") from error
+
+    def _put(self, name: str, items: Iterable[Object]) -> None:
         for page in paging.chunks(items, _PAGE):
             if name == JOBS.name:
                 self._put_jobs(page)
@@ -155,11 +182,9 @@ class _Importer:
                 self._put_versions(page)
             else:
                 self._put_rows(name, page)
-            count += len(page)
         for word, table in (("source", sources), ("target", targets)):
             if name == f"{word}s":
                 self._ids[word] = {row[0]: row[1] for row in self._connection.execute(select(table.c.name, table.c.id))}
-        return count
 
     def _put_rows(self, name: str, page: Sequence[Object]) -> None:
         each = TABLES[name]
@@ -176,7 +201,7 @@ class _Importer:
                 name = REFERENCES.get(column.name, column.name)
                 value = item.values.get(name)
                 if value is not None and column.name in words:
-                    value = self._known(words[column.name], name, value)
+                    value = self._known(words[column.name], name, value, item)
                 row[column.name] = value
             if each.table is batches:
                 row["row_check"] = check_of(row)
@@ -184,9 +209,9 @@ class _Importer:
         self._connection.execute(insert(each.table), rows)
 
     @staticmethod
-    def _known(numbers: Mapping[str, int], what: str, name: str) -> int:
+    def _known(numbers: Mapping[str, int], what: str, name: str, item: Object) -> int:
         if name not in numbers:
-            raise SpoolError(f"an object names a {what} {name!r}, which is missing")
+            raise SpoolError(f"{item.kind} {item.key}: its {what} {name!r} is not in the export")
         return numbers[name]
 
     def _run_ids(self, names: Iterable[str]) -> dict[str, int]:
@@ -200,7 +225,7 @@ class _Importer:
             by_source.setdefault(item.values.get("source", ""), []).append((item, _job(item)))
         by_key: dict[str, tuple[EncodedRun, int]] = {}
         for source, items in by_source.items():
-            interner, join = self._interner(source)
+            interner, join = self._interner(source, items[0][0])
             join.items = [item for item, _ in items]
             classed = interner.classed(self._connection, [encode_run(job) for _, job in items])
             by_key.update((item.key, each) for (item, _), each in zip(items, zip(*classed, strict=True), strict=True))
@@ -211,10 +236,10 @@ class _Importer:
         ]
         insert_runs(self._connection, rows)
 
-    def _interner(self, source: str) -> tuple[Interner, _Join]:
+    def _interner(self, source: str, item: Object) -> tuple[Interner, _Join]:
         if source not in self._interners:
             join = _Join()
-            number = self._known(self._ids["source"], "source", source)
+            number = self._known(self._ids["source"], "source", source, item)
             self._interners[source] = Interner(number, source, join), join
         return self._interners[source]
 
@@ -222,7 +247,7 @@ class _Importer:
         run_ids = self._run_ids(item.values["record_id"] for item in page)
         rows = [
             {
-                "run_id": self._known(run_ids, "run", item.values["record_id"]),
+                "run_id": self._known(run_ids, "run", item.values["record_id"], item),
                 "digest": item.values["digest"],
                 "stored_at": item.values["stored_at"],
                 "job": encode_whole(_job(item)),
@@ -255,8 +280,12 @@ def _job(item: Object) -> Job:
     try:
         job = job_of_values(item.values)
         mark = digest(job)
-    except (TypeError, ValueError, KeyError) as error:
-        raise SpoolError(f"{item.kind} {item.key}: it is not a job: {error}") from None
+    except _DAMAGE as error:
+        raise SpoolError(f"{item.kind} {item.key}: it is not a job: {_said(error)}") from error
     if mark != item.values.get("digest"):
         raise SpoolError(f"{item.kind} {item.key}: it is not what was exported: its digest differs")
     return job
+
+
+def _said(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

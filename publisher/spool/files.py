@@ -147,13 +147,13 @@ class FolderContext:
         """The complete lines of a file, without line ends; an unfinished last line is ignored."""
         with errors_named(self.path):
             try:
-                opened = file.open(encoding="utf-8", newline="\n")
+                opened = file.open("rb")
             except FileNotFoundError:
                 return
             with opened:
                 for line in opened:
-                    if line.endswith("\n"):
-                        yield line[:-1]
+                    if line.endswith(b"\n"):
+                        yield line[:-1].decode()
 
 
 def make_folder(folder: Path) -> None:

@@ -15,8 +15,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from publisher.spool.base import Kind, Object, SpoolError
 from publisher.spool.files import FolderContext, errors_named
 
@@ -46,7 +44,7 @@ class Journal(FolderContext, ABC):
 
     @abstractmethod
     def key_of_line(self, line: str) -> tuple[str, bool]:
-        """The key of a line, and whether the object exists. Raises `ValueError` and `msgspec.DecodeError`."""
+        """The key of a line, and whether the object exists. Raises `ValueError`."""
         ...
 
     @abstractmethod
@@ -105,9 +103,9 @@ class Journal(FolderContext, ABC):
     def read_list(self, kind: Kind) -> Iterator[Object]:
         """In the order of the lines that count."""
         last = None if self.once else self._last(kind)
-        with self._damage_named(kind):
+        with self._damage_named(kind) as lines:
             read = self.reader_of(kind)
-            for number, line in enumerate(self.body(kind)):
+            for number, line in enumerate(lines):
                 if last is None or number in last:
                     yield read(line)
 
@@ -149,8 +147,8 @@ class Journal(FolderContext, ABC):
     def _last(self, kind: Kind) -> set[int]:
         """The numbers of the lines that count; about 24 bytes for each key."""
         numbers: dict[bytes, int] = {}
-        with self._damage_named(kind):
-            for number, line in enumerate(self.body(kind)):
+        with self._damage_named(kind) as lines:
+            for number, line in enumerate(lines):
                 key, exists = self.key_of_line(line)
                 mark = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
                 if exists:
@@ -160,8 +158,23 @@ class Journal(FolderContext, ABC):
         return set(numbers.values())
 
     @contextmanager
-    def _damage_named(self, kind: Kind) -> Iterator[None]:
+    def _damage_named(self, kind: Kind) -> Iterator[_Lines]:
+        lines = _Lines(self.body(kind), first=len(self.head_of(kind, "")) + 1)
         try:
-            yield
-        except (ValueError, TypeError, msgspec.DecodeError) as error:
-            raise SpoolError(f"{self.file_of(kind)}: a line is not an object: {error}") from None
+            yield lines
+        except (ValueError, TypeError) as error:
+            place = f"{self.file_of(kind)}:{lines.number}"
+            raise SpoolError(f"{place}: the line is not an object: {error}") from None
+
+
+class _Lines:
+    """Lines of a file; `number`: that of the line which is read."""
+
+    def __init__(self, lines: Iterator[str], first: int) -> None:
+        self._lines = lines
+        self.number = first
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._lines:
+            yield line
+            self.number += 1

@@ -10,14 +10,19 @@ counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import GenericAlias
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from publisher.spool.base import Kind, Object, Shape
+from publisher.spool.base import Attribute, Kind, Object, Scalar, Shape
 from publisher.spool.journal import Journal
 
-_TUPLES: Final = frozenset({Shape.LIST, Shape.PARTS})
+_TYPES: Final[Mapping[Scalar, Any]] = {
+    "int": int, "float": float, "text": str, "bytes": str, "flag": bool, "any": int | float | str,
+}  # fmt: skip
+"""As they are in JSON."""
 
 
 class _JournalEntry(msgspec.Struct, frozen=True):
@@ -30,7 +35,6 @@ class _ObjectKey(msgspec.Struct, frozen=True):
     values: msgspec.Raw
 
 
-_decode = msgspec.json.Decoder(_JournalEntry).decode
 _key_of = msgspec.json.Decoder(_ObjectKey).decode
 
 
@@ -57,15 +61,37 @@ class JsonLines(Journal):
     def reader_of(self, kind: Kind) -> Callable[[str], Object]:
         """Each line is an object."""
 
+        decode = _decoder(kind)
+        in_hex = [name for name, attribute in kind.fields.items() if attribute.single == "bytes"]
+
         def read(line: str) -> Object:
-            entry = _decode(line.encode())
-            values = entry.values or {}
-            for name, attribute in kind.fields.items():
-                value = values.get(name)
-                if value is not None and attribute.shape in _TUPLES:
-                    values[name] = tuple(value)
-                elif value is not None and attribute.single == "bytes":
-                    values[name] = bytes.fromhex(value)
+            entry = decode(line)
+            values = msgspec.to_builtins(entry.values) if entry.values is not None else {}
+            for name in in_hex:
+                if name in values:
+                    values[name] = bytes.fromhex(values[name])
             return Object(kind.name, entry.key, values)
 
         return read
+
+
+def _decoder(kind: Kind) -> Callable[[str], Any]:
+    """It refuses unknown attributes, and values of other types."""
+    fields = [(str(name), _type_of(name, attribute) | UnsetType, UNSET) for name, attribute in kind.fields.items()]
+    values = msgspec.defstruct(kind.name, fields, forbid_unknown_fields=True)
+    entry = msgspec.defstruct("Entry", [("key", str), ("values", values | None)], forbid_unknown_fields=True)
+    return msgspec.json.Decoder(entry).decode
+
+
+def _type_of(name: str, attribute: Attribute) -> Any:
+    columns = {column: _TYPES[of] for column, of in attribute.columns.items()}
+    match attribute.shape:
+        case Shape.SINGLE:
+            return columns["value"]
+        case Shape.LIST:
+            return GenericAlias(tuple, (columns["value"], ...))
+        case Shape.PAIRS:
+            return GenericAlias(dict, (str, columns["value"]))
+        case Shape.PARTS:
+            fields = [(column, of | None) for column, of in columns.items()]
+            return GenericAlias(tuple, (msgspec.defstruct(name, fields, forbid_unknown_fields=True), ...))

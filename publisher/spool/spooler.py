@@ -282,7 +282,7 @@ class Spooler:
             context.clear(kind_named(each))  # with what other attributes left
             context.make_place(kind)
             with self._store.read() as connection:
-                write_all(connection, context, kind)
+                write_all(context, kind, spool_kinds.all_of(connection, each))
         context.note(self._note(name))
         self._observer(ContextFilled(name, name in self._were_incomplete))
 

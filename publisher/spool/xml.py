@@ -9,6 +9,7 @@ Characters that XML cannot express are escaped as in the other text files.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from lxml import etree
@@ -77,4 +78,6 @@ def _rows(element: etree._Element, attribute: Attribute) -> list[list[str]]:
             return [[str(pair.attrib["name"]), pair.text or ""] for pair in element]
         case _:
             parts = [{str(field.tag): field.text or "" for field in part} for part in element]
+            if unknown := {*chain.from_iterable(parts)} - attribute.columns.keys():
+                raise ValueError(f"unknown attribute {min(unknown)[:80]!r}")
             return [[part.get(column, ABSENT) for column in attribute.columns] for part in parts]
