@@ -68,6 +68,7 @@ def run_json(run: ProgramRun) -> dict[str, Any]:
         "began": iso(run.began_at),
         "ended": iso(run.ended_at),
         "exit_code": run.exit_code,
+        "readable": run.damage is None,
         "error": summary.problem,
         "findings": summary.findings,
         "sources": {source.name: _work_json(source) for source in summary.sources},
@@ -96,7 +97,7 @@ def _list(runs: list[ProgramRun]) -> None:
 
 
 def _result(summary: RunSummary) -> Text:
-    code = summary.run.exit_code
+    code = None if summary.run.damage else summary.run.exit_code
     return level_text("green" if code == 0 else "red" if code in _GRAVE else "yellow", summary.result)
 
 

@@ -164,11 +164,12 @@ def _say_damage(checked: PartChecked) -> bool:
 
 def _show_reconciled(found: Mapping[str, ReconcileResult]) -> None:
     from publisher.status.run_summary import reconciled_findings  # noqa: PLC0415
+    from publisher.store.history import ReconciledDone  # noqa: PLC0415
 
     for name, one in found.items():
         if one.problem is None:
             say(f"{name}: {one.confirmed:,} of {one.accepted:,} accepted jobs are confirmed by the service's evidence")
-        for finding in reconciled_findings(name, msgspec.to_builtins(one)):
+        for finding in reconciled_findings(name, msgspec.convert(one, ReconciledDone, from_attributes=True)):
             say(finding)
 
 

@@ -134,7 +134,8 @@ def _last_run_text(run: ProgramRun) -> str:
     from publisher.status.run_summary import summary_of  # noqa: PLC0415
 
     last = summary_of(run)
-    times = f"{iso(run.began_at)}, {last.took}" if last.took else f"{iso(run.began_at)}"
+    began = iso(run.began_at) or "unknown"
+    times = f"{began}, {last.took}" if last.took else began
     problem = f"\nIts problem: {last.problem}" if last.problem else ""
     return f"Last run: {run.command}, {times}, {last.result}{last.work}; usage-publisher history {run.id}{problem}"
 

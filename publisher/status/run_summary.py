@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from publisher.store.history import ProgramRun
+from publisher.store.history import ProgramRun, ReconciledDone, RunDone, TargetDone
 from publisher.text import counted, duration_text
 
 _EXIT_TEXTS: Final[Mapping[int, str]] = {
@@ -22,8 +22,7 @@ _EXIT_TEXTS: Final[Mapping[int, str]] = {
     130: "interrupted",
 }
 """By exit code (`publisher.cli.exit_code`)."""
-
-
+_UNREADABLE: Final = "its record cannot be read"
 _MOST_DAMAGE: Final = 20
 LISTED: Final = ("sent", "totals", "confirmed", "rejected", "held")
 """The numbers of a run in lists, of all targets."""
@@ -75,7 +74,8 @@ class WorkRow(msgspec.Struct, frozen=True):
 class RunSummary(msgspec.Struct, frozen=True):
     """A run: `took` and `result` for people; what it did by source and target.
 
-    Of a run without an end nothing is known here: what it sent before it was killed is in the ledger.
+    Of a run without an end nothing is known here: what it sent before it was killed is in the ledger. Nor is anything
+    of a run whose record cannot be read.
     """
 
     run: ProgramRun
@@ -87,26 +87,34 @@ class RunSummary(msgspec.Struct, frozen=True):
     @property
     def took(self) -> str:
         """How long it was at work; empty without an end."""
-        return "" if self.run.ended_at is None else duration_text(self.run.ended_at - self.run.began_at)
+        if self.run.ended_at is None or self.run.began_at is None:
+            return ""
+        return duration_text(self.run.ended_at - self.run.began_at)
 
     @property
     def result(self) -> str:
         """How it ended, in words; the exit code is what a script or cron saw."""
-        code = self.run.exit_code
-        if not code:
-            return "at work, or killed" if code is None else _EXIT_TEXTS[code]
-        return f"{_EXIT_TEXTS.get(code, 'unknown')} (exit code {code})"
+        code, damaged = self.run.exit_code, self.run.damage is not None
+        if code is None:
+            return _UNREADABLE if damaged else "at work, or killed"
+        text = _EXIT_TEXTS.get(code, "unknown") + (f" (exit code {code})" if code else "")
+        return f"{text}; {_UNREADABLE}" if damaged else text
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known what it did."""
+        return self.run.ended_at is not None and self.run.done is not None
 
     @property
     def new(self) -> int | None:
         """Jobs that it stored; None: unknown."""
-        return None if self.run.ended_at is None else sum(source.new for source in self.sources)
+        return sum(source.new for source in self.sources) if self.is_known else None
 
     @property
     def problem(self) -> str | None:
-        """Why it stopped before its end, or why the store could not be checked."""
-        error: str | None = self.run.done.get("error") or self.run.done.get("checked", {}).get("error")
-        return error
+        """Why it stopped before its end, why the store could not be checked, or why its record cannot be read."""
+        done = self.run.done or RunDone()
+        return self.run.damage or done.error or done.checked.error
 
     @property
     def errors(self) -> Iterator[str]:
@@ -135,7 +143,7 @@ class RunSummary(msgspec.Struct, frozen=True):
 
     def total(self, name: str) -> int | None:
         """A number of `TargetWork`, of all targets; None: unknown."""
-        return None if self.run.ended_at is None else sum(getattr(target, name) or 0 for target in self.targets)
+        return sum(getattr(target, name) or 0 for target in self.targets) if self.is_known else None
 
     @property
     def work(self) -> str:
@@ -149,49 +157,54 @@ class RunSummary(msgspec.Struct, frozen=True):
 
 
 def summary_of(run: ProgramRun) -> RunSummary:
-    """What a run did. Keys that an earlier version did not record count as 0."""
-    done = run.done
-    reconciled = done.get("reconciled", {})
+    """What a run did."""
+    done = run.done or RunDone()
     sources = [
         SourceWork(
             name=name,
-            new=each.get("new", 0),
-            changed=each.get("changed", 0),
-            unreadable=each.get("unreadable", 0),
-            error=_error(each),
+            new=source.new,
+            changed=source.changed,
+            unreadable=source.unreadable,
+            error=source.error or ("interrupted" if source.interrupted else None),
         )
-        for name, each in done.get("sources", {}).items()
+        for name, source in done.sources.items()
     ]
     targets = [
         TargetWork(
             name=name,
-            sent=each.get("accepted", 0),
-            totals=each.get("groups", 0),
-            confirmed=_confirmed(each, reconciled.get(name)),
-            rejected=each.get("rejected", 0),
-            held=each.get("held", 0),
-            waiting=each.get("waiting", 0),
-            error=_error(each),
+            sent=target.accepted,
+            totals=target.groups,
+            confirmed=_confirmed(target, done.reconciled.get(name)),
+            rejected=target.rejected,
+            held=target.held,
+            waiting=target.waiting,
+            error=target.error or target.no_evidence,
         )
-        for name, each in done.get("targets", {}).items()
+        for name, target in done.targets.items()
     ]
-    commanded = {name: each for name, each in done.get("targets", {}).items() if "differences_total" in each}
+    commanded = {
+        name: ReconciledDone(differences=target.differences_total, counted_twice=target.counted_twice)
+        for name, target in done.targets.items()
+        if target.differences_total is not None
+    }
     findings = [
-        finding for name, result in (reconciled | commanded).items() for finding in reconciled_findings(name, result)
+        finding
+        for name, result in (done.reconciled | commanded).items()
+        for finding in reconciled_findings(name, result)
     ]
-    findings += [*done.get("problems", []), *_damage(done.get("checked", {}).get("damage", []))]
+    findings += [*done.problems, *_damage(done.checked.damage)]
     return RunSummary(run, sources, targets, findings)
 
 
-def reconciled_findings(name: str, result: Mapping[str, Any]) -> Iterator[str]:
-    """What is to be known of the reconciliation of a target, as `run` or `reconcile` has it in JSON."""
-    if problem := result.get("problem"):
-        yield f"{name}: no evidence of what the service has: {problem}"
-    if differences := result.get("differences_total") or result.get("differences"):
-        differing = counted(differences, "difference")
+def reconciled_findings(name: str, result: ReconciledDone) -> Iterator[str]:
+    """What is to be known of the reconciliation of a target."""
+    if result.problem:
+        yield f"{name}: no evidence of what the service has: {result.problem}"
+    if result.differences:
+        differing = counted(result.differences, "difference")
         yield f"{name}: {differing} to what the service has: usage-publisher reconcile {shlex.quote(name)}"
-    yield from (f"{name}: {sentence}" for sentence in result.get("counted_twice", ()))
-    if result.get("unfinished"):
+    yield from (f"{name}: {sentence}" for sentence in result.counted_twice)
+    if result.unfinished:
         yield f"{name}: the comparison took too long; the next run continues it"
 
 
@@ -201,14 +214,8 @@ def _damage(found: Sequence[str]) -> Iterator[str]:
         yield f"{len(found) - _MOST_DAMAGE:,} more; `usage-publisher store check` lists them"
 
 
-def _confirmed(target: Mapping[str, Any], reconciled: Mapping[str, Any] | None) -> int | None:
+def _confirmed(target: TargetDone, reconciled: ReconciledDone | None) -> int | None:
     """From the reconciliation of a run, or the months of the command `reconcile`."""
     if reconciled is not None:
-        return int(reconciled["confirmed"])
-    months = target.get("months")
-    return None if months is None else sum(month["confirmed"] for month in months.values())
-
-
-def _error(work: Mapping[str, Any]) -> str | None:
-    """Why the work on a source or target stopped."""
-    return work.get("error") or work.get("no_evidence") or ("interrupted" if work.get("interrupted") else None)
+        return reconciled.confirmed
+    return None if target.months is None else sum(month.confirmed for month in target.months.values())

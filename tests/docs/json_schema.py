@@ -55,6 +55,7 @@ DESCRIPTIONS: Final = {
     "not_latest": "why nothing is sent: the store was restored",
     "not_selected": "jobs that are not to be sent; of one job: why, by target",
     "oldest_waiting_end_time": "end of the oldest waiting job",
+    "readable": "false: the record of the run is damaged, and what it did is unknown",
     "reason": "a sentence for people; it may change",
     "reason_code": "a code; it never changes its meaning",
     "removed_amounts": "amounts that the settings lost: in how many totals the service has them; zero follows",

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Column, Connection, Integer, LargeBinary, Sma
 from publisher.errors import StoreError
 from publisher.plugins import totals_by_kind
 from publisher.store import groups as stored_groups
-from publisher.store import named_rows
+from publisher.store import history, named_rows
 from publisher.store.admin import engine
 from publisher.store.batches import STATE_COLUMNS, batch_state, wrongly_recorded
 from publisher.store.groups import GroupRow
@@ -49,7 +49,6 @@ _JSON: Final[Mapping[Table, tuple[str, ...]]] = {
     grid_logs: ("cursor",),
     grid_jobs: ("fqans", "token_groups"),
     report_reaches: ("reach",),
-    program_runs: ("done",),
     check_progress: ("damaged",),
     closings: ("settings",),
     closed_statements: ("body",),
@@ -116,6 +115,10 @@ def _wrong_in(connection: Connection, table: Table) -> Iterator[str]:
     columns = list(table.c)
     with_json = _JSON.get(table, ())
     for row in engine.rows(connection, select(*columns)):
+        if table is program_runs:
+            if damage := history.run_of(dict(zip(table.c.keys(), row, strict=True))).damage:
+                yield damage
+            continue
         for column, value in zip(columns, row, strict=True):
             if value is not None and not _is_of_type(column, value):
                 yield f"{table.name}.{column.name} has a value of another type: {str(value)[:40]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -138,3 +139,29 @@ def test_a_killed_run_has_no_end(fresh: Program) -> None:
     line = next(line for line in fresh("history").ok().out.splitlines() if "at work, or killed" in line)
     assert "0" not in line.split("run")[1].split("at work")[0], "what it sent is not known"
     assert "at work, or killed" in fresh("status").ok().out.splitlines()[0]
+
+
+@pytest.mark.inside
+@pytest.mark.parametrize(
+    "done",
+    [
+        "{",
+        '{"sources":5}',
+        '{"sources":{"ce1":5}}',
+        '{"targets":[1]}',
+        '{"reconciled":7}',
+        '{"reconciled":{"out":[1]}}',
+    ],
+)
+def test_a_run_that_cannot_be_read_is_shown_as_such_beside_the_others(fresh: Program, done: str) -> None:
+    fresh("collect").ok()
+    fresh("publish").ok()
+    fresh.change_store("UPDATE program_runs SET done = ? WHERE id = 2", done)
+    damaged, other = runs_of(fresh)
+    assert (damaged["readable"], damaged["exit_code"], damaged["sources"], damaged["targets"]) == (False, 0, {}, {})
+    assert "cannot be read" in damaged["error"]
+    assert (other["readable"], other["error"], other["sources"]["ce1"]["new"]) == (True, None, 39)
+    assert "39" in fresh("history").ok().out
+    for words in (("history",), ("history", "2"), ("status",)):
+        assert "cannot be read" in re.sub(r"[\s│]+", " ", fresh(*words).ok().out)
+    assert "of run 2 in the history cannot be read" in re.sub(r"[\s│]+", " ", fresh("store", "check").out)

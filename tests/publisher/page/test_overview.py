@@ -23,7 +23,7 @@ from publisher.reason import ReasonCode
 from publisher.report.view_kind import VIEW_KINDS
 from publisher.status.records import ListedRecord
 from publisher.status.status import Status
-from publisher.store.history import ProgramRun
+from publisher.store.history import ProgramRun, RunDone, SourceDone
 from publisher.store.schema import State
 from tests.publisher.cli.program import Program
 from tests.publisher.cli.test_status_screen import SOURCE, TARGET
@@ -186,9 +186,9 @@ def test_who_sees_records(guarded: PageClient) -> None:
 
 
 def test_the_runs_of_the_program_are_shown_with_their_errors(guarded: PageClient) -> None:
-    run = ProgramRun(7, "run", "host", DAY, DAY + 90, 1, {
+    run = ProgramRun(7, "run", "host", DAY, DAY + 90, 1, msgspec.convert({
         "sources": {"ce1": {"new": 5, "changed": 1}}, "targets": {"files": {"accepted": 4, "error": "<b>down</b>"}},
-    })  # fmt: skip
+    }, RunDone))  # fmt: skip
     guarded.app = application(
         msgspec.structs.replace(guarded.site, history=lambda _: [run], count_history=lambda: 9), ()
     )
@@ -209,10 +209,10 @@ def test_the_runs_of_the_program_are_shown_with_their_errors(guarded: PageClient
 
 
 def test_one_run_is_shown_in_full(guarded: PageClient) -> None:
-    run = ProgramRun(7, "reconcile", "<host>", DAY, DAY + 90, 1, {
+    run = ProgramRun(7, "reconcile", "<host>", DAY, DAY + 90, 1, msgspec.convert({
         "sources": {"ce1": {"new": 5, "error": "<b>gone</b>"}}, "error": "disk full", "problems": ["the <i>meter</i>"],
         "targets": {"files": {"accepted": 4, "held": 2}}, "reconciled": {"files": {"confirmed": 3}},
-    })  # fmt: skip
+    }, RunDone))  # fmt: skip
     known = {7: run}
     guarded.app = application(msgspec.structs.replace(guarded.site, program_run=known.get), ())
     shown = guarded.ask("/history/7", headers=as_("boss")).text
@@ -228,6 +228,25 @@ def test_one_run_is_shown_in_full(guarded: PageClient) -> None:
     assert guarded.ask("/history/7", headers=as_("alice")).status_code == 403
     without = guarded.ask("/history/7")
     assert without.headers["location"].endswith("next=%2Fhistory%2F7")
+
+
+def test_a_run_that_cannot_be_read_is_shown_as_such_beside_the_others(guarded: PageClient) -> None:
+    why = "`done` of run 7 in the history cannot be read"
+    damaged = ProgramRun(7, "run", "host", None, DAY + 90, 0, None, why)
+    other = ProgramRun(6, "collect", "host", DAY, DAY + 90, 0, RunDone(sources={"ce1": SourceDone(new=5)}))
+    guarded.app = application(
+        msgspec.structs.replace(
+            guarded.site, history=lambda _: [damaged, other], count_history=lambda: 2, program_run={7: damaged}.get
+        ),
+        (),
+    )
+    for path in ("/history", "/history/7"):
+        shown = guarded.ask(path, headers=as_("boss"))
+        assert shown.status_code == 200
+        assert "done; its record cannot be read" in shown.text
+        assert "<code>done</code> of run 7 in the history cannot be read" in shown.text
+        assert "unknown" in shown.text
+    assert "Source ce1" in guarded.ask("/history", headers=as_("boss")).text
 
 
 @pytest.mark.parametrize("digits", [18, 19, 5000])
