@@ -8,7 +8,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -83,15 +83,32 @@ def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
 
     `mode`: the permissions, whatever the umask. Without it, those of the file that is there, if it is ours.
     """
-    kept = _kept_mode(path)
-    if kept is not None and stat.S_ISCHR(kept):  # /dev/null, a terminal: written to, never replaced
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY), "wb") as device:
-            device.write(content)
-        return
-    exact_mode = stat.S_IMODE(kept) if mode is None and kept is not None else mode
-    # The folder may be one that others can write to, such as /tmp: nobody can foresee the name.
-    partial = path.with_name(f".{secrets.token_hex(8)}.partial")
-    write_partial(partial, [content], lambda: partial.replace(path), mode=BY_UMASK, exact_mode=exact_mode)
+    write_all_whole({path: content}, mode=mode)
+
+
+def write_all_whole(contents: Mapping[Path, bytes], *, mode: int | None = None) -> None:
+    """Write files as `write_whole`. All are on disk before the first gets its name: on a full disk, those of before
+    stay, all of them."""
+    kept_modes = {path: _kept_mode(path) for path in contents}
+    partials: dict[Path, Path] = {}
+    try:
+        for path, kept in kept_modes.items():
+            if kept is not None and stat.S_ISCHR(kept):  # /dev/null, a terminal: written to, never replaced
+                with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY), "wb") as device:
+                    device.write(contents[path])
+                continue
+            exact_mode = stat.S_IMODE(kept) if mode is None and kept is not None else mode
+            # The folder may be one that others can write to, such as /tmp: nobody can foresee the name.
+            partials[path] = path.with_name(f".{secrets.token_hex(8)}.partial")
+            with new_file(partials[path], mode=BY_UMASK, exact_mode=exact_mode) as file:
+                file.write(contents[path])
+        for path, partial in partials.items():
+            partial.replace(path)
+    except BaseException:
+        for partial in partials.values():
+            with suppress(OSError):
+                partial.unlink()
+        raise
 
 
 def require_own_folder(folder: Path) -> None:

@@ -151,7 +151,8 @@ def _write(folder: Path, number: int, message: RenderedMessage, payload: bytes, 
     except FileExistsError:
         raise UsageError(f"{path} already exists", hint="Name an empty folder with --output") from None
     except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror}") from error
+        hint = "Free space there, or name another folder with --output"
+        raise OutputError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
 
 
 def _nothing(target: str | None, window: Window) -> str:

@@ -110,7 +110,10 @@ def write_month(batches: Iterable[Any], month: Month, archive: Path, *, shrink: 
             if not any(folder.iterdir()):
                 folder.rmdir()
     except OSError as error:
-        raise OutputError(f"the archive {folder} cannot be written: {error.strerror or error}") from error
+        raise OutputError(
+            f"the archive {folder} cannot be written: {error.strerror or error}",
+            hint="Free space there, or name another folder",
+        ) from error
     return Written(rows)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from publisher.whole_file import require_own_folder, write_partial, write_whole
+from publisher.whole_file import require_own_folder, write_all_whole, write_partial, write_whole
+from tests.faults.full_disk import files_no_larger_than
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
@@ -82,6 +83,21 @@ def test_content_that_fails_leaves_the_earlier_file_alone(tmp_path: Path) -> Non
         write_partial(tmp_path / ".part", content(), lambda: (tmp_path / ".part").replace(tmp_path / "file"))
     assert (tmp_path / "file").read_bytes() == b"before"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_all_files_are_written_or_none(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("first", "second", "new")]
+    for path in paths[:2]:
+        path.write_bytes(b"before")
+    with files_no_larger_than(1 << 12), pytest.raises(OSError, match="File too large"):
+        write_all_whole(dict(zip(paths, (b"after", b"x" * (1 << 16), b"after"), strict=True)))
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_all_whole({paths[0]: b"after", tmp_path / "folder": b"after"})
+    assert {path.name: path.read_bytes() for path in paths[:2]} == {"first": b"before", "second": b"before"}
+    assert {path.name for path in tmp_path.iterdir()} == {"first", "second", "folder"}
+    write_all_whole(dict.fromkeys(paths, b"after"))
+    assert [path.read_bytes() for path in paths] == [b"after"] * 3
 
 
 def test_what_a_crash_left_is_replaced_and_never_followed(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from publisher.errors import OutputError
 from publisher.report.statements.document import statement_document, to_html, to_text
 from publisher.report.statements.statement import Statement, Statements
-from publisher.whole_file import require_own_folder, write_whole
+from publisher.whole_file import require_own_folder, write_all_whole
 
 Kind = Literal["text", "html", "pdf"]
 SUFFIXES: Final[dict[Kind, str]] = {"text": ".txt", "html": ".html", "pdf": ".pdf"}
@@ -35,14 +35,16 @@ def write(made: Statements, directory: Path, kinds: tuple[Kind, ...]) -> Stateme
         for statement in made.all
         for kind in kinds
     }
-    replaced = 0
     try:
         require_own_folder(folder)
-        for file, content in contents.items():
-            replaced += file.exists()
-            write_whole(file, content)
+        replaced = sum(file.exists() for file in contents)
+        # Those of the month belong together: the old statement of one payer beside the new one of another is wrong.
+        write_all_whole(contents)
     except OSError as error:
-        raise OutputError(f"statements cannot be written to {folder}: {error.strerror}") from error
+        raise OutputError(
+            f"statements cannot be written to {folder}: {error.strerror}",
+            hint="Free space there, or name another folder with --output, and write them again",
+        ) from error
     return StatementFiles(tuple(contents), replaced)
 
 

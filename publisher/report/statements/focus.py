@@ -66,7 +66,10 @@ def write_focus(made: Statements, directory: Path, form: FocusForm) -> Path:
         require_own_folder(directory)
         write_whole(file, content)
     except OSError as error:
-        raise OutputError(f"{file} cannot be written: {error.strerror}") from error
+        raise OutputError(
+            f"{file} cannot be written: {error.strerror}",
+            hint="Free space there, or name another folder with --output",
+        ) from error
     return file
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from publisher.api import Publisher
 from publisher.config.reports import Charges, Factor, Price, StatementRecipient, StatementSettings
-from publisher.errors import UsageError
+from publisher.errors import OutputError, UsageError
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.statements.document import statement_document
@@ -36,6 +36,7 @@ from publisher.report.statements.statement import (
 )
 from publisher.report.views import make
 from publisher.report.views.charges import statements
+from tests.faults.full_disk import files_no_larger_than
 from tests.publisher.cli.program import BASE
 from tests.publisher.report.closing_site import closing_site, job
 from tests.publisher.report.torque_site import NODES, NOW, table, torque_site, view
@@ -338,6 +339,22 @@ def test_a_statement_that_cannot_be_made_leaves_no_part_of_the_month(tmp_path: P
     with pytest.raises(OverflowError):
         write(of_payers((Statement("a", (), ()), beyond)), tmp_path, ("text",))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_statements_of_a_month_as_they_were(tmp_path: Path) -> None:
+    """Never a part of them beside earlier ones."""
+    before, after = (
+        of_payers((Statement("a", (item_of("cores", Fraction(cost)),), ()), Statement("b", (), ()))) for cost in (1, 2)
+    )
+    write(before, tmp_path, ("text",))
+    folder = tmp_path / "2026-03"
+    contents = {path.name: path.read_bytes() for path in folder.iterdir()}
+    large = Statement("b", (), (Adjusted(Decimal(1), "x " * (1 << 15)),))
+    with files_no_larger_than(1 << 15), pytest.raises(OutputError, match=r"File too large\. Free space .* --output"):
+        write(msgspec.structs.replace(after, all=(after.all[0], large)), tmp_path, ("text",))
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
+    assert write(after, tmp_path, ("text",)).replaced == 2
+    assert (folder / "a.txt").read_bytes() != contents["a.txt"]
 
 
 SENDER = StatementSettings(
