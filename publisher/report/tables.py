@@ -7,7 +7,6 @@ file, no network, no extension; its memory is bounded, and what it spills is pri
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
@@ -24,7 +23,7 @@ from sqlalchemy import Connection
 from formats.calendar import Month, month_of
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
-from publisher.errors import OutputError, StoreCorruptError, UsageError
+from publisher.errors import StoreCorruptError, UsageError
 from publisher.report.archive import COLUMNS, LATER, NUMBERS, months_about, months_in
 from publisher.report.column_files import (
     CLASS_ID,
@@ -40,6 +39,7 @@ from publisher.report.column_files import (
 )
 from publisher.report.column_place import column_place
 from publisher.report.column_update import Advanced, ids_of, running_table, up_to_date
+from publisher.report.temporary_files import MOST_SPILLED, is_of_room, spilling, temporary_folder
 from publisher.store.classes import JobClass, classes_after, source_names
 from publisher.store.database import Store
 from publisher.store.file_owner import is_foreign, owner_of
@@ -53,7 +53,6 @@ _BYTES_A_BYTE: Final = 3
 million, the least."""
 _THREADS: Final = 1
 """Each thread has buffers of its own: with two, what sorts three million runs needs more than the limit, and fails."""
-_TEMPORARY: Final = "4GB"
 _CLASS_SCHEMA: Final = pa.schema(
     [(CLASS_ID, pa.int64()), *((name, pa.string()) for name in OF_CLASS), ("prefix", pa.string())]
 )
@@ -104,7 +103,7 @@ def current_tables(
     with ExitStack() as stack:
         folder = column_folder(store, config)
         if folder is None:
-            private = stack.enter_context(tempfile.TemporaryDirectory(prefix="usage-publisher-columns-"))
+            private = stack.enter_context(temporary_folder())
             folder = ColumnFolder(Path(private))
         state = _CurrentColumns(folder, columns, start, stop)
         with folder.updating(), store.read() as connection:
@@ -297,36 +296,13 @@ def arrow_batches(
     yield from read(rows)
 
 
-def temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """A private folder for what DuckDB spills."""
-    return tempfile.TemporaryDirectory(prefix="usage-publisher-report-")
-
-
-@contextmanager
-def spilling(folder: str) -> Iterator[None]:
-    """Raise `OutputError` where DuckDB has no room for what does not fit into its memory. `folder`: for such files."""
-    try:
-        yield
-    except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
-        if not _is_of_room(error, folder):
-            raise
-        raise OutputError(
-            f"there is no room for what the report sorts: {str(error).splitlines()[0]}",
-            hint=f"Free space in {Path(folder).parent}, or set TMPDIR to a folder with {_TEMPORARY}",
-        ) from error
-
-
-def _is_of_room(error: duckdb.Error, folder: str = "usage-publisher-report-") -> bool:
-    return isinstance(error, duckdb.OutOfMemoryException) or folder in str(error)
-
-
 @contextmanager
 def archive_errors(archive: Path) -> Iterator[None]:
     """Raise `UsageError` for an archive that DuckDB cannot read."""
     try:
         yield
     except duckdb.Error as error:
-        if _is_of_room(error):
+        if is_of_room(error):
             raise
         raise UsageError(
             f"the archive {archive} cannot be read: {str(error).splitlines()[0]}",
@@ -368,7 +344,7 @@ def _bounded(
             ("TimeZone", "'UTC'"),  # else that of the host, for now() and what has a time zone
             ("enable_progress_bar", "false"),
             ("temp_directory", f"'{private}'"),
-            ("max_temp_directory_size", f"'{_TEMPORARY}'"),
+            ("max_temp_directory_size", f"'{MOST_SPILLED}'"),
             ("autoinstall_known_extensions", "false"),
             ("autoload_known_extensions", "false"),
             ("allowed_paths", _list(files)),

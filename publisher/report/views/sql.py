@@ -33,7 +33,8 @@ from publisher.report.one_select import tables_read
 from publisher.report.report import Cell, Column, Kind, Report
 from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import OpenTables, temporary_folder
+from publisher.report.tables import OpenTables
+from publisher.report.temporary_files import is_of_disk, temporary_folder, writing_to
 from publisher.report.view_kind import SQL
 from publisher.store import dialect, schema
 from publisher.subprocess_worker import EndedError, Send
@@ -172,7 +173,8 @@ def _opened(context: ReportContext, request: ReportRequest, read: set[str]) -> I
     with temporary_folder() as private:
         deliveries = Path(private, "deliveries.arrow")
         if "deliveries" in read:
-            _write(deliveries, _DELIVERIES, _deliveries(context))
+            with writing_to(private):
+                _write(deliveries, _DELIVERIES, _deliveries(context))
         with context.opened_later(request, columns, start, private) as opened:
             yield partial(_connected, opened, read, context, deliveries)
 
@@ -215,7 +217,7 @@ def _batches(fields: Any, rows: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
 
 def _write(file: Path, fields: Any, rows: Iterator[tuple[Any, ...]]) -> None:
     """Write rows as a stream of Arrow, some at a time."""
-    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, fields) as stream:
+    with file.open("wb") as sink, pa.ipc.new_stream(sink, fields) as stream:
         for batch in _batches(fields, rows):
             stream.write_batch(batch)
 
@@ -298,7 +300,8 @@ def _received(cell: _Sent) -> Cell:
 
 
 def answered(connection: duckdb.DuckDBPyConnection, statement: str, give: Callable[[_Answer], object]) -> None:
-    """Give the columns and rows of a statement, some at a time. Raises `UsageError` if DuckDB refuses it.
+    """Give the columns and rows of a statement, some at a time. Raises `UsageError` if DuckDB refuses it, and
+    what DuckDB raises where it has no room on disk.
 
     Meanwhile the memory of the whole process is limited.
     """
@@ -306,10 +309,13 @@ def answered(connection: duckdb.DuckDBPyConnection, statement: str, give: Callab
         with more_memory_at_most(_MORE_MEMORY):
             _answer(connection, statement, give)
     except (duckdb.Error, MemoryError) as error:
-        raise UsageError(
-            f"the statement cannot be run: {(str(error) or 'it takes too much memory').splitlines()[0]}",
-            hint="The documentation of reports lists the tables and their columns, and the limits",
-        ) from None
+        if isinstance(error, duckdb.Error) and is_of_disk(error):
+            raise  # `spilling` says where room is needed
+        hint = "The documentation of reports lists the tables and their columns, and the limits"
+        if isinstance(error, duckdb.OutOfMemoryException | MemoryError):
+            hint = "Select fewer jobs, or fewer columns"
+        problem = (str(error) or "it takes too much memory").splitlines()[0]
+        raise UsageError(f"the statement cannot be run: {problem}", hint=hint) from None
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, statement: str, give: Callable[[_Answer], object]) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import tempfile
+import time
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from publisher.errors import OutputError, UsageError
-from publisher.report.tables import archive_errors, memory_mb, spilling
+from publisher.report.tables import archive_errors, memory_mb
+from publisher.report.temporary_files import spilling, temporary_folder
 from tests.faults.full_disk import files_no_larger_than
 
 SORTED = (
@@ -30,6 +33,35 @@ def test_a_full_disk_while_a_report_sorts(tmp_path: Path) -> None:
         connection.execute(SORTED).fetchall()
     assert "TMPDIR" in caught.value.hint
     assert str(tmp_path) in caught.value.hint
+
+
+def test_where_no_temporary_folder_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(OutputError, match=r"a temporary folder cannot be made.*set TMPDIR"), temporary_folder():
+        pass
+
+
+def test_what_a_killed_report_left_goes_with_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what another report uses, nor what is young, which another may have made just now, nor what a link names."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed, young, link, other = (tmp_path / f"usage-publisher-{name}" for name in (
+        "report-killed", "report-young", "report-link", "evidence-other"
+    ))  # fmt: skip
+    for folder in (killed, young, other, tmp_path / "precious"):
+        folder.mkdir()
+        (folder / "file").touch()
+    link.symlink_to(tmp_path / "precious")
+    long_ago = time.time() - 2 * 86_400
+    with temporary_folder() as used:
+        for folder in (killed, other, tmp_path / "precious", Path(used)):
+            os.utime(folder, (long_ago, long_ago))
+        os.utime(link, (long_ago, long_ago), follow_symlinks=False)
+        with temporary_folder():
+            pass
+        assert {path.name for path in tmp_path.iterdir()} == {Path(used).name, "precious"} | {
+            path.name for path in (young, link, other)
+        }
+        assert (tmp_path / "precious" / "file").exists()
 
 
 def test_more_jobs_get_more_memory(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import pytest
 
 from formats.ending import ending_of
 from publisher.api import Publisher
-from publisher.errors import UsageError
+from publisher.errors import OutputError, UsageError
 from publisher.page import html
 from publisher.report.output import caption, heading, to_csv, to_json, to_markdown, to_prometheus
 from publisher.report.report import Report
@@ -28,6 +28,7 @@ from publisher.report.runs import ReportContext
 from publisher.report.views import make, sql
 from publisher.report.views.sql import answered
 from publisher.sources.base import Window
+from tests.faults.full_disk import files_no_larger_than
 from tests.publisher.cli.program import COMMAND
 
 SINCE, UNTIL = 0, 1_796_083_200
@@ -137,7 +138,7 @@ def test_nothing_runs_for_ever() -> None:
         assert children() <= before
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_statement_ends_with_the_program(every_source: Publisher, tmp_path: Path, stop: signal.Signals) -> None:
     statement = "SELECT levenshtein(repeat('ab', 500000), repeat('ba', 500000))"
     command = [*COMMAND, "--config", str(every_source.config.file), "report", "sql", statement]
@@ -248,6 +249,25 @@ def test_a_value_takes_no_more_memory_than_a_statement_may(statement: str) -> No
         answered(connection, "SELECT 42", answers.append)
         assert answers[-1].rows == [[42]]
     assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_no_room_for_temporary_files_is_said_so(
+    every_source: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as standard output, nor as a fault of the statement."""
+    sorts = (
+        "SELECT count(*) FROM (SELECT row_number() OVER (ORDER BY hash(i)) AS n FROM range(4000000) t(i)) WHERE n > 3"
+    )
+    with (
+        files_no_larger_than(1 << 20),
+        pytest.raises(OutputError, match=r"no room for what the report sorts.*Free space in .*TMPDIR"),
+    ):
+        ask(every_source, sorts)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "deliveries.arrow").symlink_to("/dev/full")
+    monkeypatch.setattr(sql, "temporary_folder", lambda: nullcontext(str(tmp_path / "full")))
+    with pytest.raises(OutputError, match=f"to {tmp_path}: No space left on device. Free space in .*TMPDIR"):
+        ask(every_source, "SELECT * FROM deliveries")
 
 
 def test_the_heading_has_no_beginning(every_source: Publisher) -> None:
