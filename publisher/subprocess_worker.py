@@ -202,7 +202,7 @@ def _error_of(failure: _WorkerFailure) -> PublisherError:
 def serve(work: Callable[[Any, Send], None]) -> None:
     """Run in the worker: call `work` with the order of the parent, and with a function that sends a value to the
     parent."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # the parent decides when the worker ends
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the parent decides when the worker ends
         signal.signal(number, signal.SIG_IGN)
     # Unpickling can run code. It is safe here: only our parent has the other end of this pipe, and what it pickled are
     # plain values, whatever texts they hold. Frames, which hold what was read from files, are never unpickled.

@@ -1,4 +1,5 @@
-"""SIGTERM and SIGINT: finish the batch, then exit. SIGHUP, for `run --every`: read the configuration again."""
+"""SIGTERM, SIGINT, and SIGHUP (a lost terminal): finish the batch, then exit. SIGHUP, for `run --every`: read the
+configuration again."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ def interrupt_as_usual() -> None:
 
 
 def watch_for_stop() -> Callable[[], bool]:
-    """Watch for SIGTERM and SIGINT from now on; gives a function that says whether one came.
+    """Watch for SIGTERM, SIGINT, and SIGHUP from now on; gives a function that says whether one came.
 
-    A second SIGINT interrupts.
+    A second SIGINT interrupts. SIGHUP keeps its other meaning where it has one: ignored (nohup), or `watch_for_reload`.
     """
 
     def note(number: int, _frame: FrameType | None) -> None:
@@ -39,11 +40,13 @@ def watch_for_stop() -> Callable[[], bool]:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, note)
         signal.signal(signal.SIGINT, note)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+            signal.signal(signal.SIGHUP, note)
     return _stop.is_set
 
 
 def watch_for_reload() -> None:
-    """Watch for SIGHUP from now on, which would otherwise end the program."""
+    """Read the configuration again at SIGHUP from now on, which would otherwise end the program."""
 
     def note(_number: int, _frame: FrameType | None) -> None:
         _reload.set()
