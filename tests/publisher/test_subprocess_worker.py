@@ -1,4 +1,4 @@
-"""The memory of commands that send: threads share one arena, large blocks are given back at once, and rows are not
+"""Workers, and the memory of commands that send: threads share one arena, large blocks are given back at once, and rows are not
 searched for cycles."""
 
 from __future__ import annotations
@@ -60,6 +60,15 @@ def tell(order, send):
     send(gc.isenabled() and gc.get_freeze_count() > 0 and gc.get_threshold()[0])
 subprocess_worker.serve(tell)
 """
+SIGNALLED = """
+import os, signal
+from publisher import subprocess_worker
+def work(order, send):
+    for name in order:
+        os.kill(os.getpid(), signal.Signals[name])
+        send(name)
+subprocess_worker.serve(work)
+"""
 GARBAGE = """
 import gc
 from publisher import subprocess_worker
@@ -85,6 +94,15 @@ def test_nor_are_they_in_a_worker_process(tmp_path: Path, monkeypatch: pytest.Mo
     with subprocess_worker.WorkerProcess("worker_of_test") as worker:
         worker.give(None)
         assert list(worker.results(msgspec.msgpack.Decoder(int))) == [0, 50_000]  # while it is loaded, and at work
+
+
+def test_only_its_parent_ends_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lost terminal, or Ctrl-C there, sends signals to the workers as well."""
+    (tmp_path / "worker_of_test.py").write_text(SIGNALLED)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    with subprocess_worker.WorkerProcess("worker_of_test") as worker:
+        worker.give(["SIGHUP", "SIGINT", "SIGTERM"])
+        assert list(worker.results(msgspec.msgpack.Decoder(str))) == ["SIGHUP", "SIGINT", "SIGTERM"]
 
 
 @pytest.mark.parametrize(("before", "shared"), [("", False), ("subprocess_worker.tune_memory()", True)])
