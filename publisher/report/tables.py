@@ -103,7 +103,7 @@ def current_tables(
     with ExitStack() as stack:
         folder = column_folder(store, config)
         if folder is None:
-            private = stack.enter_context(temporary_folder())
+            private = stack.enter_context(temporary_folder("usage-publisher-columns-"))
             folder = ColumnFolder(Path(private))
         state = _CurrentColumns(folder, columns, start, stop)
         with folder.updating(), store.read() as connection:

@@ -25,15 +25,18 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
-def temporary_folder() -> Iterator[str]:
-    """A private folder for what a report does not keep in memory. Raises `OutputError` where none can be made."""
+def temporary_folder(prefix: str = _PREFIX) -> Iterator[str]:
+    """A private folder for what a report does not keep in memory. Raises `OutputError` where none can be made.
+
+    `prefix`: of its name; what DuckDB spills has its own, by which `is_of_disk` knows it.
+    """
     try:
-        folder = tempfile.TemporaryDirectory(prefix=_PREFIX)
+        folder = tempfile.TemporaryDirectory(prefix=prefix)
     except OSError as error:
         raise OutputError(f"a temporary folder cannot be made: {error}", hint=_HINT.format("there")) from error
     with folder as path:
         lock = _locked(path)
-        _remove_stale(Path(path).parent)
+        _remove_stale(Path(path).parent, prefix)
         try:
             yield path
         finally:
@@ -94,9 +97,9 @@ def _locked(path: str) -> int | None:
     return None
 
 
-def _remove_stale(parent: Path) -> None:
+def _remove_stale(parent: Path, prefix: str) -> None:
     """Remove such folders of this user that nobody holds: SIGKILL left them."""
-    for path in parent.glob(f"{_PREFIX}*"):
+    for path in parent.glob(f"{prefix}*"):
         with suppress(OSError):
             status = path.lstat()
             if status.st_uid != os.geteuid() or status.st_mtime > time.time() - _STALE_S:

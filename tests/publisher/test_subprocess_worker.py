@@ -1,5 +1,5 @@
-"""Workers, and the memory of commands that send: threads share one arena, large blocks are given back at once, and rows are not
-searched for cycles."""
+"""Workers, and the memory of commands that send: threads share one arena, large blocks are given back at once, and rows
+are not searched for cycles."""
 
 from __future__ import annotations
 
