@@ -106,7 +106,7 @@ class _RowLinks:
         return self._rule.runs in {"first", "last"}
 
     def _address(self, filters: dict[str, str], words: dict[str, str], bounds: tuple[int, int]) -> str:
-        if self._rule.by_node and (words or self._rule.by_node == "first"):
+        if self._rule.by_node:
             words.setdefault(_RESOURCE, str(self._report.facts.get(_RESOURCE, "cores")))
             words |= {"held_on": "first"} if self._rule.by_node == "first" else {}
         selection = RowSelection(self._rule.runs, words)

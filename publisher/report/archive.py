@@ -21,7 +21,8 @@ from formats.job import Events, Host
 from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
 
-VERSION: Final = "1"
+VERSION: Final = "2"
+"""From 2 on, files have checks: `publisher.report.parquet_checks`."""
 VERSION_KEY: Final = b"usage-publisher-archive"
 FILE: Final = "runs.parquet"
 NUMBERS: Final = frozenset(

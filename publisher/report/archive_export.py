@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from time import time
 from typing import Any, BinaryIO, Final
 
 import duckdb
@@ -26,12 +28,15 @@ from publisher.report.archive import (
     months_there,
 )
 from publisher.report.column_files import RUN_ID
+from publisher.report.parquet_checks import DamagedParquetError, require_sound, seal
 from publisher.report.tables import arrow_batches, tables_of_store
 from publisher.store.database import Store
 from publisher.whole_file import BY_UMASK, new_file, require_own_folder
 
 _ROWS: Final = 200_000
 """Rows in a row group."""
+_PARTIAL: Final = ".partial"
+_DAY_S: Final = 86_400
 SCHEMA: Final = pa.schema([(name, TYPES[name]) for name in COLUMNS], metadata={VERSION_KEY: VERSION.encode()})
 
 
@@ -92,13 +97,15 @@ def write_month(batches: Iterable[Any], month: Month, archive: Path, *, shrink: 
     """
     folder = folder_of(archive, month)
     file = folder / FILE
-    partial = folder / f"{FILE}.{os.getpid()}.partial"
+    partial = folder / f"{FILE}.{os.getpid()}{_PARTIAL}"
     try:
         before = _entries(file)
         require_own_folder(folder)
+        _remove_left_behind(folder)
         try:
             with new_file(partial, mode=BY_UMASK) as written:
                 rows = _write(batches, written)
+                seal(partial, written)
             if rows < before and not shrink:
                 return Written(before, refused=rows)
             if rows:
@@ -118,16 +125,24 @@ def write_month(batches: Iterable[Any], month: Month, archive: Path, *, shrink: 
 
 
 def _entries(file: Path) -> int:
-    """The number of entries of a month of an archive. Raises `PublisherError` if it is not a Parquet file."""
+    """The number of entries of a month of an archive. Raises `PublisherError` if it is damaged or another file."""
     if not file.exists():
         return 0
     try:
+        require_sound(file, ())
         read: Any = pq.read_metadata
         return int(read(file).num_rows)
-    except pa.ArrowInvalid as error:
-        raise PublisherError(
-            f"{file} is not a Parquet file: {error}", hint="Move it away and write the archive again"
-        ) from error
+    except (DamagedParquetError, pa.ArrowInvalid) as error:
+        hint = "Move it away and write the archive again"
+        raise PublisherError(f"the archive cannot be written: {error}", hint=hint) from error
+
+
+def _remove_left_behind(folder: Path) -> None:
+    """Remove what a run that was killed has left, long ago: another may be writing now."""
+    for partial in folder.glob(f"{FILE}.*{_PARTIAL}"):
+        with suppress(FileNotFoundError):
+            if partial.stat().st_mtime < time() - _DAY_S:
+                partial.unlink()
 
 
 def _write(batches: Iterable[Any], file: BinaryIO) -> int:

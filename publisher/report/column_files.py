@@ -1,8 +1,8 @@
 """The files of the columns: a private folder with Parquet parts, a manifest that names them, and two locks.
 
 A part is written whole, synced, and never changed. The manifest is replaced atomically. It has the mark of the store up
-to which the parts are true, and check numbers: of each column of each part, and of itself. What it does not name is not
-read, and is removed as soon as nobody can be reading it. The folder may be deleted at any time.
+to which the parts are true, a check number of each, which decides on those of its columns, and one of itself. What it
+does not name is not read, and is removed as soon as nobody can be reading it. The folder may be deleted at any time.
 
 Who brings the columns up to date holds `update.lock`. Who reads holds `read.lock` shared, from before the former is
 released until the last file is read; files are removed under both.
@@ -15,7 +15,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -27,10 +27,11 @@ import pyarrow.parquet as pq
 
 from publisher.errors import StoreError, StoreFullError
 from publisher.report.archive import COLUMNS, TYPES
+from publisher.report.parquet_checks import DamagedParquetError, require_sound, seal
 from publisher.store.changes import NOTHING, ChangeMark
 from publisher.whole_file import new_file, require_own_folder, sync, write_whole
 
-VERSION: Final = 5
+VERSION: Final = 6
 _MANIFEST: Final = "manifest"
 _CHECK_BYTES: Final = 4
 _MODE: Final = 0o600
@@ -52,19 +53,10 @@ PART_SCHEMA: Final = pa.schema(
 )
 
 
-class Chunk(msgspec.Struct, frozen=True, array_like=True):
-    """A range of bytes of a file, and their check number."""
-
-    offset: int
-    length: int
-    check: int
-
-
 class ColumnPart(msgspec.Struct, frozen=True, kw_only=True):
     """A part: `rows` in the file, of runs with these first and last ends and ids.
 
-    `dead`: the ids of rows that no longer count, packed; `chunks`: the bytes of each column, and, by the empty name,
-    all that is beside the columns.
+    `dead`: the ids of rows that no longer count, packed; `check`: see `publisher.report.parquet_checks.seal`.
     """
 
     number: int
@@ -77,7 +69,7 @@ class ColumnPart(msgspec.Struct, frozen=True, kw_only=True):
     last_id: int
     dead_rows: int
     dead: bytes
-    chunks: Mapping[str, tuple[Chunk, ...]]
+    check: int
 
     @property
     def live_rows(self) -> int:
@@ -224,6 +216,7 @@ class ColumnFolder:
         rows = 0
         ends: list[int] = []
         ids: list[int] = []
+        path = self.path / name
         with self._new_file(name) as file:
             writer_type: Any = pq.ParquetWriter  # pyarrow has no type hints for it
             words = [name for name in PART_SCHEMA.names if pa.types.is_dictionary(PART_SCHEMA.field(name).type)]
@@ -236,14 +229,14 @@ class ColumnFolder:
                         rows += table.num_rows
                         for bounds, column in ((ends, "end"), (ids, RUN_ID)):
                             bounds.extend(_bounds(table.column(column)))
+            check = seal(path, file)
         if not rows:
             self.remove(name)
             return None
-        path = self.path / name
         return ColumnPart(
             number=number, file=name, size_bytes=path.stat().st_size, rows=rows,
             first_end=min(ends), last_end=max(ends), first_id=min(ids), last_id=max(ids),
-            dead_rows=0, dead=bytes(_CHECK_BYTES), chunks=_chunks_of(path),
+            dead_rows=0, dead=bytes(_CHECK_BYTES), check=check,
         )  # fmt: skip
 
     def write_classes(self, table: Any, config: bytes, last_id: int) -> ClassFile:
@@ -272,17 +265,11 @@ class ColumnFolder:
 
     def require_sound(self, parts: Sequence[ColumnPart], columns: Iterable[str]) -> None:
         """Compare these columns of parts with their check numbers. Raises `ForeignColumnsError`."""
-        names = ["", *columns]
+        names = [*columns]
         for part in parts:
             try:
-                with (self.path / part.file).open("rb", buffering=0) as file:
-                    if os.fstat(file.fileno()).st_size != part.size_bytes:
-                        raise ForeignColumnsError
-                    for name in names:
-                        for chunk in part.chunks[name]:
-                            if crc32(os.pread(file.fileno(), chunk.length, chunk.offset)) != chunk.check:
-                                raise ForeignColumnsError
-            except OSError as error:
+                require_sound(self.path / part.file, names, part.check)
+            except (DamagedParquetError, OSError) as error:
                 raise ForeignColumnsError from error
 
     def read_part(self, part: ColumnPart, columns: Sequence[str]) -> Any:
@@ -321,31 +308,3 @@ def _bounds(column: Any) -> list[int]:
     compute: Any = pc
     least_and_most = compute.min_max(column).as_py()
     return [least_and_most["min"], least_and_most["max"]]
-
-
-def _chunks_of(path: Path) -> dict[str, tuple[Chunk, ...]]:
-    """The bytes of each column of a Parquet file; by the empty name all others."""
-    file_type: Any = pq.ParquetFile
-    content = path.read_bytes()
-    by_column: dict[str, list[Chunk]] = {"": []}
-    covered = []
-    with file_type(pa.BufferReader(content)) as file:
-        metadata = file.metadata
-    for group in range(metadata.num_row_groups):
-        for place in range(metadata.num_columns):
-            column = metadata.row_group(group).column(place)
-            offset, length = column.data_page_offset, column.total_compressed_size
-            if column.has_dictionary_page:
-                offset = min(offset, column.dictionary_page_offset)
-            by_column.setdefault(column.path_in_schema, []).append(_chunk(content, offset, length))
-            covered.append((offset, offset + length))
-    end = 0
-    for first, stop in [*sorted(covered), (len(content), len(content))]:
-        if first > end:
-            by_column[""].append(_chunk(content, end, first - end))
-        end = max(end, stop)
-    return {name: tuple(chunks) for name, chunks in by_column.items()}
-
-
-def _chunk(content: bytes, offset: int, length: int) -> Chunk:
-    return Chunk(offset, length, crc32(memoryview(content)[offset : offset + length]))

@@ -39,6 +39,7 @@ from publisher.report.column_files import (
 )
 from publisher.report.column_place import column_place
 from publisher.report.column_update import Advanced, ids_of, running_table, up_to_date
+from publisher.report.parquet_checks import DamagedParquetError, require_sound
 from publisher.report.temporary_files import MOST_SPILLED, is_of_room, spilling, temporary_folder
 from publisher.store.classes import JobClass, classes_after, source_names
 from publisher.store.database import Store
@@ -280,6 +281,8 @@ def tables_of_archive(
         missing = set(COLUMNS) - there - LATER
         if missing and files:
             raise duckdb.Error(f"it lacks the column {min(missing)}")
+        for file in files:
+            require_sound(Path(file), columns)
         read = f"read_parquet({_list(files)}, union_by_name = true)" if files else "(SELECT 1) WHERE false"
         connection.execute(f"CREATE VIEW entries AS SELECT {', '.join(selected)} FROM {read}")  # noqa: S608 - as above
         _lock(connection)
@@ -298,15 +301,15 @@ def arrow_batches(
 
 @contextmanager
 def archive_errors(archive: Path) -> Iterator[None]:
-    """Raise `UsageError` for an archive that DuckDB cannot read."""
+    """Raise `UsageError` for an archive that is damaged, or that DuckDB cannot read."""
     try:
         yield
-    except duckdb.Error as error:
-        if is_of_room(error):
+    except (duckdb.Error, DamagedParquetError) as error:
+        if isinstance(error, duckdb.Error) and is_of_room(error):
             raise
         raise UsageError(
             f"the archive {archive} cannot be read: {str(error).splitlines()[0]}",
-            hint=f"Write it again with `usage-publisher archive {archive}`",
+            hint=f"Restore it from a copy, or write it again with `usage-publisher archive {archive}`",
         ) from error
 
 

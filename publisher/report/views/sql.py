@@ -360,10 +360,14 @@ def _kind(type_name: str) -> Kind:
     return "count" if type_name.endswith(("INT", "INTEGER", "BIGINT")) else "text"
 
 
+_INFINITE: Final = {datetime.max: "Infinity", datetime.min: "-Infinity"}  # noqa: DTZ901 - as DuckDB gives them
+
+
 def _cell(value: Any, kind: Kind) -> Cell:
-    """A value of DuckDB as a cell: instants as epoch seconds, lists and structures as JSON, `NaN` as text."""
+    """A value of DuckDB as a cell: instants as epoch seconds, lists and structures as JSON, what is infinite as text."""
     if kind == "instant" and isinstance(value, datetime):
-        return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+        infinite = _INFINITE.get(value.replace(tzinfo=None))
+        return infinite or int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
     if isinstance(value, Decimal) and kind == "number":
         number = float(value)
         return number if Decimal(repr(number)) == value else value  # a text in JSON, rather than another number

@@ -190,6 +190,16 @@ def test_the_jobs_of_nodes_held_what_the_row_says(context: ReportContext, by: st
     assert sums > 3
 
 
+def test_a_row_of_all_nodes_leads_to_the_jobs_that_held_the_resource(context: ReportContext) -> None:
+    query = {"by": "", "resource": "gpus", "period": "month"}
+    report, hrefs = followed_report(context, VIEW_KINDS["occupation"], query)
+    assert report.rows
+    for href in hrefs:
+        jobs = [known.run.job for known in followed(context, href)[1]]
+        assert jobs
+        assert all(job.gpus for job in jobs), href
+
+
 def test_the_jobs_of_a_payer_and_of_an_allocation_used_what_the_row_says(context: ReportContext) -> None:
     report, hrefs = followed_report(context, VIEW_KINDS["charges"], {"by": "project"})
     for row, href in zip(rows_of(report), hrefs, strict=True):

@@ -87,6 +87,8 @@ def test_numbers_that_are_none_are_texts(every_source: Publisher) -> None:
     assert "NaN,Infinity,-Infinity,1.5000" in to_csv(found)
     assert '"b": "Infinity"' in to_json(found)
     assert html.table(found).rows[0][:4] == ("NaN", "Infinity", "-Infinity", "1.50")
+    ends = ask(every_source, "SELECT 'infinity'::TIMESTAMP, '-infinity'::TIMESTAMPTZ, TIMESTAMP '9999-12-31 23:59:59'")
+    assert ends.rows == (("Infinity", "-Infinity", 253_402_300_799),)
     assert ask(every_source, "SELECT MAP {DATE '2026-01-02': 1}, [1.5::DECIMAL(38, 2)]").rows == (
         ('{"2026-01-02": 1}', '["1.50"]'),
     )
