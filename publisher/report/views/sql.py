@@ -364,9 +364,9 @@ _INFINITE: Final = {datetime.max: "Infinity", datetime.min: "-Infinity"}  # noqa
 
 
 def _cell(value: Any, kind: Kind) -> Cell:
-    """A value of DuckDB as a cell: instants as epoch seconds, lists and structures as JSON, what is infinite as text."""
+    """A value of DuckDB as a cell: instants as epoch seconds, lists and structures as JSON, infinity as text."""
     if kind == "instant" and isinstance(value, datetime):
-        infinite = _INFINITE.get(value.replace(tzinfo=None))
+        infinite = _INFINITE.get(value)
         return infinite or int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
     if isinstance(value, Decimal) and kind == "number":
         number = float(value)
