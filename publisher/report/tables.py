@@ -344,6 +344,7 @@ def _bounded(
         for setting, value in (
             ("memory_limit", f"'{memory_mb(files, tables_bytes)}MB'"),
             ("threads", str(_THREADS)),
+            ("enable_external_file_cache", "false"),  # each file is read once
             ("TimeZone", "'UTC'"),  # else that of the host, for now() and what has a time zone
             ("enable_progress_bar", "false"),
             ("temp_directory", f"'{private}'"),
