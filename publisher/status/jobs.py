@@ -26,7 +26,7 @@ from publisher.store.class_users import LocalUser
 from publisher.store.classes import JobClass, all_classes
 from publisher.store.database import Store
 from publisher.store.newest_runs import Newest
-from publisher.store.paging import Place
+from publisher.store.paging import Place, ended_between
 from publisher.store.registry import target_ids
 from publisher.store.schema import State, deliveries, targets
 from publisher.store.schema import runs as runs_table
@@ -334,11 +334,7 @@ def whereabouts(connection: Connection, run_id: int) -> list[Whereabouts]:
 
 def count_in(connection: Connection, from_: int | None, until: int | None) -> int:
     """How many jobs ended from `from_` until `until` (exclusive)."""
-    query = select(func.count()).select_from(runs_table).where(runs_table.c.end_time.is_not(None))
-    if from_ is not None:
-        query = query.where(runs_table.c.end_time >= from_)
-    if until is not None:
-        query = query.where(runs_table.c.end_time < until)
+    query = select(func.count()).select_from(runs_table).where(ended_between(runs_table.c.end_time, from_, until))
     return connection.execute(query).scalar_one()
 
 

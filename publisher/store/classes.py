@@ -260,9 +260,5 @@ def source_names(connection: Connection) -> dict[int, str]:
 
 def classes_ended_in(connection: Connection, first: int | None, stop: int | None) -> frozenset[int]:
     """The classes of runs that ended from `first` until `stop` (exclusive), by their ids; None is open."""
-    query = select(runs.c.class_id).where(runs.c.end_time.is_not(None)).distinct()
-    if first is not None:
-        query = query.where(runs.c.end_time >= first)
-    if stop is not None:
-        query = query.where(runs.c.end_time < stop)
+    query = select(runs.c.class_id).where(paging.ended_between(runs.c.end_time, first, stop)).distinct()
     return frozenset(connection.execute(query).scalars())

@@ -36,7 +36,6 @@ from publisher.store.transitions import (
     transition,
 )
 
-EVER: Final = -(2**63)
 IS_ONE_VERSION: Final = deliveries.c.may_be_one_of_several != literal_column(str(int(Ambiguity.VERSION)))
 """The service cannot have an earlier version than was last sent."""
 
@@ -90,7 +89,7 @@ def in_state(state: State, place: ColumnElement[bool] | None = None) -> ColumnEl
     one), or SQLite would read all deliveries of the target. With two bounds it may start at the lower one, so there is
     never more than one.
     """
-    bound = deliveries.c.end_time >= EVER if place is None and state is not State.ACCEPTED else place
+    bound = deliveries.c.end_time >= paging.EVER if place is None and state is not State.ACCEPTED else place
     conditions = [deliveries.c.state == int(state)]
     if state is not State.ACCEPTED:
         conditions.append(OPEN)

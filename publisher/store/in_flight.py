@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, func, l
 from formats.rule_codes import Reason
 from publisher.reason import ReasonCode
 from publisher.store import paging, prepared
-from publisher.store.deliveries import EVER, IS_ONE_VERSION, WHOLE, Shard, in_state
+from publisher.store.deliveries import IS_ONE_VERSION, WHOLE, Shard, in_state
 from publisher.store.queries import PendingDelivery, SentVersion, sent_version, with_runs
 from publisher.store.schema import OPEN, Ambiguity, State, deliveries, earlier_settings, runs
 from publisher.store.stored_run import run_or_damage
@@ -67,7 +67,7 @@ _in_next_batch: Final = DeliverySelection(
 )
 
 _of_batch: Final = and_(
-    OPEN, deliveries.c.end_time >= literal_column(str(EVER + 1)), deliveries.c.batch_id == bindparam("batch")
+    OPEN, deliveries.c.end_time >= literal_column(str(paging.EVER + 1)), deliveries.c.batch_id == bindparam("batch")
 )
 _batch: Final = DeliverySelection(_of_batch, ("batch",))
 _batch_selected: Final = DeliverySelection(and_(_of_batch, deliveries.c.deselected == ZERO), ("batch",))

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, exists, func, select, union, union_all
 
-from publisher.store import dialect
+from publisher.store import dialect, paging
 from publisher.store.deliveries import in_state
 from publisher.store.prepared import Member, members
 from publisher.store.schema import State, classes, deliveries, runs, sources
@@ -61,11 +61,7 @@ def count(connection: Connection, chosen: Newest) -> int:
 
 
 def _where(query: Select[Any], chosen: Newest) -> Select[Any]:
-    query = query.where(runs.c.end_time.is_not(None))
-    if chosen.start is not None:
-        query = query.where(runs.c.end_time >= chosen.start)
-    if chosen.stop is not None:
-        query = query.where(runs.c.end_time < chosen.stop)
+    query = query.where(paging.ended_between(runs.c.end_time, chosen.start, chosen.stop))
     if chosen.classes is not None:
         query = query.where(Member(runs.c.class_id, "classes"))
     if chosen.targets is not None:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Delete, Select, Update
+from sqlalchemy import ColumnElement, Connection, Delete, Select, Update, and_
 
 Rows = TypeVar("Rows")
 _Value = TypeVar("_Value")
 Place = tuple[int, int]
 """The end of a page: end time and run id of its last row."""
+EVER: Final = -(2**63)
+"""A lower bound of ends that excludes none."""
+
+
+def ended_between(end: ColumnElement[int], start: int | None, stop: int | None) -> ColumnElement[bool]:
+    """Whether an end is known, and from `start` until `stop` (exclusive; None: open).
+
+    Also an open beginning is a bound: for IS NOT NULL alone, SQLite reads all rows instead of an index of ends.
+    """
+    begins = end >= (EVER if start is None else start)
+    return begins if stop is None else and_(begins, end < stop)
 
 
 def chunks(values: Iterable[_Value], size: int = 1000) -> Iterator[list[_Value]]:

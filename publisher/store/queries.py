@@ -395,14 +395,10 @@ def runs_in(
     query = (
         select(runs_table.c.end_time, *RUN_COLUMNS, runs_table.c.class_id)
         .select_from(joined)
-        .where(runs_table.c.end_time.is_not(None))
+        .where(paging.ended_between(runs_table.c.end_time, from_, until))
         .order_by(runs_table.c.end_time, runs_table.c.id)
         .limit(limit)
     )
-    if from_ is not None:
-        query = query.where(runs_table.c.end_time >= from_)
-    if until is not None:
-        query = query.where(runs_table.c.end_time < until)
     if after is not None:
         end, run_id = after
         query = query.where(tuple_(runs_table.c.end_time, runs_table.c.id) > tuple_(end, run_id))

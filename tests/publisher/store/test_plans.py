@@ -18,6 +18,7 @@ from publisher.status import jobs
 from publisher.status.status import status
 from publisher.store import deliveries, groups, in_flight, ledger_entries, newest_runs, queries, sums
 from publisher.store.admin import integrity, purge
+from publisher.store.classes import classes_ended_in
 from publisher.store.database import Store, open_store
 from publisher.store.newest_runs import Newest
 from publisher.store.row_checks import row_digest, state_check
@@ -298,6 +299,25 @@ def test_sums_are_read_from_the_index_alone(either: Store, name: str) -> None:
     steps = [step for step in _steps_of_sqlite(either, _asked(either, _of(either, name))) if " runs" in step]
     assert steps
     assert all("COVERING INDEX runs_by_end (end_time>? AND end_time<?)" in step for step in steps), steps
+
+
+OF_ALL_TIME: Final[dict[str, Callable[[Connection], object]]] = {
+    "jobs by a pattern": lambda connection: newest_runs.count(connection, Newest(None, None, [1, 2])),
+    "jobs": lambda connection: jobs.count_in(connection, None, None),
+    "classes": lambda connection: classes_ended_in(connection, None, None),
+}
+
+
+@pytest.mark.parametrize("name", OF_ALL_TIME)
+def test_what_ended_at_any_time_is_read_from_the_index_alone(either: Store, name: str) -> None:
+    """Not from the rows, of which each has a record."""
+
+    def ask() -> None:
+        with either.read() as connection:
+            OF_ALL_TIME[name](connection)
+
+    steps = [step for step in _steps_of_sqlite(either, _asked(either, ask)) if " runs" in step]
+    assert steps == ["SEARCH runs USING COVERING INDEX runs_by_end (end_time>?)"]
 
 
 GOING: Final[dict[str, Callable[[Connection], int]]] = {
