@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.publisher.cli.program import BASE, Program
+from tests.publisher.report.older_archive import make_older
 
 MONTH = ("--since", "2026-11", "--until", "2026-12")
 SOURCES = """
@@ -71,12 +72,7 @@ def test_what_a_completion_log_does_not_have_is_unknown_and_not_zero(site: Progr
 def test_an_archive_has_it_too_and_one_of_an_older_program_does_not(site: Program) -> None:
     site("archive", "archive", *MONTH).ok()
     assert totals(site, "--by", "cluster", "--archive", "archive") == totals(site, "--by", "cluster")
-    import pyarrow.parquet as pq
-
-    file = site.folder / "archive" / "month=2026-11" / "runs.parquet"
-    read: Any = pq
-    older = read.read_table(file, partitioning=None).drop_columns(["incomplete"])
-    read.write_table(older, file)
+    make_older(site.folder / "archive", "incomplete")
     found = totals(site, "--by", "cluster", "--archive", "archive")
     assert found["all"]["cpu_unknown_jobs"] == 0
     assert "notes" not in found

@@ -21,13 +21,13 @@ from publisher.api import Publisher
 from publisher.config import file as config_file
 from publisher.errors import UsageError
 from publisher.report import placing
-from publisher.report.archive import FILE
 from publisher.report.columns import batch_of, slim_of
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import core_occupation, make
 from tests.publisher.cli.program import BASE
+from tests.publisher.report.older_archive import make_older
 from tests.publisher.report.torque_site import NODES, at, table, torque_site, view
 
 HOUR = 3600
@@ -274,12 +274,7 @@ def test_an_archive_has_cores_too(site: Publisher, tmp_path: Path) -> None:
     stored = view(site, "occupation", by=("core",), filters={"status": "completed"})
     archived = view(site, "occupation", by=("core",), archive=tmp_path, filters={"status": "completed"})
     assert archived.rows == stored.rows
-    (file,) = tmp_path.glob(f"*/{FILE}")
-    older = file.with_suffix(".older")
-    with duckdb.connect(":memory:") as connection:
-        columns = "* EXCLUDE (core_numbers)"
-        connection.execute(f"COPY (SELECT {columns} FROM '{file}') TO '{older}' (FORMAT parquet)")
-    older.replace(file)
+    make_older(tmp_path, "core_numbers")
     inferred = view(site, "occupation", by=("core",), archive=tmp_path, filters={"status": "completed"})
     assert sum(row[5] for row in inferred.rows) == sum(row[5] for row in stored.rows)  # type: ignore[misc]
     assert any("their use is inferred" in note for note in inferred.notes)

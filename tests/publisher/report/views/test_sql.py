@@ -15,14 +15,12 @@ from tempfile import gettempdir
 from typing import Any
 
 import duckdb
-import pyarrow.parquet as pq
 import pytest
 
 from formats.ending import ending_of
 from publisher.api import Publisher
 from publisher.errors import OutputError, UsageError
 from publisher.page import html
-from publisher.report.archive import VERSION_KEY
 from publisher.report.output import caption, heading, to_csv, to_json, to_markdown, to_prometheus
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
@@ -32,6 +30,7 @@ from publisher.report.views.sql import answered
 from publisher.sources.base import Window
 from tests.faults.full_disk import files_no_larger_than
 from tests.publisher.cli.program import COMMAND
+from tests.publisher.report.older_archive import make_older
 
 SINCE, UNTIL = 0, 1_796_083_200
 
@@ -242,10 +241,7 @@ def test_how_jobs_ended_has_the_same_words_for_every_source(every_source: Publis
         for source, ending, count in found.rows:
             counted[kinds[str(source)], ending] += count  # type: ignore[assignment, operator]
         assert counted == expected
-    for file in tmp_path.glob("archive/*/runs.parquet"):
-        parquet: Any = pq
-        table = parquet.read_table(file, partitioning=None).drop_columns(["ending"])
-        parquet.write_table(table.replace_schema_metadata({VERSION_KEY: "1"}), file)
+    make_older(tmp_path / "archive", "ending")
     assert ask(every_source, "SELECT DISTINCT ending FROM runs", tmp_path / "archive").rows == ((None,),)
 
 
