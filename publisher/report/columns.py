@@ -156,7 +156,7 @@ def _names(runs: Sequence[Any]) -> dict[str, Any]:
     columns["dqs_job_name"] = [str(run.extras.dqs_job_name) or None for run in runs]
     columns["events"] = [_json(run.events) if run.events else None for run in runs]
     columns[CORE_NUMBERS] = [_json(run.core_numbers) if run.core_numbers else None for run in runs]
-    return {name: pa.array(list(map(_unicode, texts)), pa.string()) for name, texts in columns.items()}
+    return {name: pa.array(_all_unicode(texts), pa.string()) for name, texts in columns.items()}
 
 
 def _words(runs: Sequence[Any]) -> dict[str, Any]:
@@ -201,6 +201,10 @@ def _json(value: Any) -> str:
 _encode: Final = msgspec.json.Encoder().encode
 
 
+def _all_unicode(texts: list[str | None]) -> list[str | None]:
+    return texts if "".join(filter(None, texts)).isascii() else list(map(_unicode, texts))
+
+
 def _unicode(text: str | None) -> str | None:
     """Text for Parquet: bytes of the source that are not UTF-8 become escapes."""
     return text if text is None or text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -228,8 +232,11 @@ class _Raw:
                 self._columns[field] = np.fromiter(bounded, np.int64, len(self.runs))
         return self._columns[field]
 
-    def of_extras(self, number: Callable[[SlimExtras], int]) -> Ints:
-        return np.fromiter((number(run.extras) for run in self.runs), np.int64, len(self.runs))
+    def mapped(self, field: str, number: Callable[[Any], int]) -> Ints:
+        """A number for each value of a field that is none; of equal values it is computed once."""
+        values = list(map(attrgetter(field), self.runs))
+        numbers = {value: number(value) for value in dict.fromkeys(values)}
+        return np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
 
 
 def _none_to_unknown(values: Iterable[int | None]) -> list[int]:
@@ -252,18 +259,18 @@ def _numbers(raw: _Raw, start: Ints, stop: Ints) -> dict[str, Ints]:
         "system_ms": system_ms,
         "cpu_ms": cpu_ms,
         "wall_ms": wall_ms,
-        "tasks_wall_ms": wall_ms + raw.of_extras(lambda extras: _tasks_ms(extras.pe_tasks)),
+        "tasks_wall_ms": wall_ms + raw.mapped("extras.pe_tasks", _tasks_ms),
         "slots": np.where(slots == 0, 1, slots),
         "gpus": _gpus(raw),
         "memory_kib": _zero_for_unknown(raw["memory_rss_kib"]),
         "virtual_kib": _zero_for_unknown(raw["memory_virtual_kib"]),
-        "memory_asked_kib": np.fromiter(map(_memory_asked_kib, raw.runs), np.int64, len(raw.runs)),
+        "memory_asked_kib": _memories_asked(raw),
         "stage_in_bytes": _zero_for_unknown(raw["stage_in_bytes"]),
         "stage_out_bytes": _zero_for_unknown(raw["stage_out_bytes"]),
-        "mem_ugb_s": raw.of_extras(lambda extras: _millionths(extras.mem)),
-        "io_ugb": raw.of_extras(lambda extras: _millionths(extras.io)),
-        "iow_us": raw.of_extras(lambda extras: _millionths(extras.iow)),
-        "energy_mj": np.fromiter(map(_energy_mj, raw.runs), np.int64, len(raw.runs)),
+        "mem_ugb_s": raw.mapped("extras.mem", _millionths),
+        "io_ugb": raw.mapped("extras.io", _millionths),
+        "iow_us": raw.mapped("extras.iow", _millionths),
+        "energy_mj": raw.mapped("energy_j", _energy_mj),
         "incomplete": _incomplete(raw),
     }
 
@@ -304,17 +311,22 @@ def _incomplete(raw: _Raw) -> Ints:
 
 def _gpus(raw: _Raw) -> Ints:
     whole = _zero_for_unknown(raw["gpus"])
-    by_host = np.fromiter((sum(host.gpus or 0 for host in run.hosts) for run in raw.runs), np.int64, len(raw.runs))
-    return np.maximum(whole, by_host)
+    return np.maximum(whole, raw.mapped("hosts", lambda hosts: sum(host.gpus or 0 for host in hosts)))
 
 
-def _energy_mj(run: Any) -> int:
-    energy_mj = millijoules(run.energy_j)
+def _energy_mj(energy_j: Any) -> int:
+    energy_mj = millijoules(energy_j)
     return UNKNOWN if energy_mj is None else energy_mj
 
 
 def _millionths(value: float | str | None) -> int:
     return round(value * _MILLION) if isinstance(value, int | float) and abs(value) < 1e12 else UNKNOWN
+
+
+def _memories_asked(raw: _Raw) -> Ints:
+    if not any(map(any, dict.fromkeys(map(_asked, raw.runs)))):
+        return np.full(len(raw.runs), UNKNOWN, np.int64)
+    return np.fromiter(map(_memory_asked_kib, raw.runs), np.int64, len(raw.runs))
 
 
 def _memory_asked_kib(run: Any) -> int:
@@ -333,6 +345,7 @@ def _memory_asked_kib(run: Any) -> int:
     return asked if asked is not None and 0 < asked < BOUND else UNKNOWN
 
 
+_asked: Final = attrgetter("extras.ReqTRES", "extras.ReqMem", "extras.asked_mem", "extras.RequestMemory")
 _MEBIBYTES: Final = re.compile(r"\d{1,12}", re.ASCII)
 
 
