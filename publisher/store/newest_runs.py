@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Select, exists, func, select, 
 
 from publisher.store import dialect, paging
 from publisher.store.deliveries import in_state
-from publisher.store.prepared import Member, members
+from publisher.store.prepared import is_member
 from publisher.store.schema import State, classes, deliveries, runs, sources
 from publisher.store.stored_run import RUN_COLUMNS
 
@@ -39,7 +39,7 @@ class Newest(msgspec.Struct, frozen=True):
 def rows(connection: Connection, chosen: Newest, limit: int | None) -> Generator[list[Any], None, None]:
     """The `RUN_COLUMNS` of these runs, newest first, at most `limit`, some at a time."""
     joined = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
-    query = _where(select(*RUN_COLUMNS).select_from(joined), chosen)
+    query, values = _where(connection, select(*RUN_COLUMNS).select_from(joined), chosen)
     if chosen.is_of_open_deliveries and limit is not None:
         newest = (
             each.order_by(deliveries.c.end_time.desc(), deliveries.c.run_id.desc()).limit(limit).subquery()
@@ -47,26 +47,31 @@ def rows(connection: Connection, chosen: Newest, limit: int | None) -> Generator
         )
         query = query.where(runs.c.id.in_(union_all(*(select(each.c.run_id) for each in newest))))
     ordered = query.order_by(runs.c.end_time.desc(), runs.c.id.desc()).limit(limit)
-    return dialect.streamed(connection, ordered, _PAGE, _values(connection, chosen))
+    return dialect.streamed(connection, ordered, _PAGE, values)
 
 
 def count(connection: Connection, chosen: Newest) -> int:
     """How many these are: a scan of the index over ends, or of that over open deliveries."""
     if chosen.is_of_open_deliveries:
-        query = select(func.count()).select_from(union(*_open(chosen)).subquery())
+        query, values = select(func.count()).select_from(union(*_open(chosen)).subquery()), None
     else:
-        query = _where(select(func.count()).select_from(runs), chosen)
-    total: int = connection.execute(query, _values(connection, chosen)).scalar_one()
+        query, values = _where(connection, select(func.count()).select_from(runs), chosen)
+    total: int = connection.execute(query, values).scalar_one()
     return total
 
 
-def _where(query: Select[Any], chosen: Newest) -> Select[Any]:
+def _where(
+    connection: Connection, query: Select[Any], chosen: Newest
+) -> tuple[Select[Any], dict[str, Any] | None]:  # fmt: skip
+    """The query of these runs, and the values of its parameters."""
+    values = None
     query = query.where(paging.ended_between(runs.c.end_time, chosen.start, chosen.stop))
     if chosen.classes is not None:
-        query = query.where(Member(runs.c.class_id, "classes"))
+        condition, values = is_member(connection, runs.c.class_id, chosen.classes)
+        query = query.where(condition)
     if chosen.targets is not None:
         query = query.where(_delivered(chosen.targets, chosen.state))
-    return query
+    return query, values
 
 
 def _delivered(targets: Collection[int], state: State | None) -> ColumnElement[bool]:
@@ -85,7 +90,3 @@ def _open(chosen: Newest) -> Iterator[Select[tuple[int]]]:
         begin = None if chosen.start is None else deliveries.c.end_time >= chosen.start
         query = select(deliveries.c.run_id).where(deliveries.c.target_id == target_id, in_state(chosen.state, begin))
         yield query if chosen.stop is None else query.where(deliveries.c.end_time < chosen.stop)
-
-
-def _values(connection: Connection, chosen: Newest) -> dict[str, Any] | None:
-    return None if chosen.classes is None else members(connection, "classes", chosen.classes)

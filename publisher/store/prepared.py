@@ -20,7 +20,9 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    func,
     insert,
+    literal_column,
     select,
 )
 from sqlalchemy.ext.compiler import compiles
@@ -129,53 +131,26 @@ def listed(ids: Iterable[int]) -> str:
     return f"[{','.join(map(str, ids))}]"
 
 
-class Member(ColumnElement[bool]):
-    """Whether a column of ids has one of many, which are one parameter of a statement (`members`).
-
-    For each of millions of rows SQLite looks up a byte by its place in a third of the time that an index of ids takes.
-    A store that is damaged may have ids for which there would be no room: those are listed.
-    """
-
-    inherit_cache = True
-
-    def __init__(self, column: ColumnElement[int], name: str) -> None:
-        """`name`: of the parameter."""
-        self.column = column
-        self.key = name
-        self.is_listed = column.bool_op("IN")(Listed(name))
-        self.places: BindParameter[bytes | None] = bindparam(_places(name), type_=LargeBinary)
-
-
-@compiles(Member, "sqlite")
-def _member_in_file(element: Member, compiler: SQLCompiler, **options: Any) -> str:
-    parts = (element.places, element.is_listed, element.places, element.column)
-    has_no_places, is_listed, places, column = (compiler.process(part, **options) for part in parts)
-    return f"CASE WHEN {has_no_places} IS NULL THEN {is_listed} ELSE substr({places}, {column} + 1, 1) = x'01' END"
-
-
-@compiles(Member, "postgresql")
-def _member_on_server(element: Member, compiler: SQLCompiler, **options: Any) -> str:
-    return compiler.process(element.is_listed, **options)
-
-
-def _places(name: str) -> str:
-    return f"places_of_{name}"
-
-
 # A byte for each id: one damaged id near 2^63 would ask for more memory than there is.
 _MOST_PLACES: Final = 1 << 24
+_MEMBERS: Final = "members"
 
 
-def members(connection: Connection, name: str, ids: Collection[int]) -> dict[str, Any]:
-    """The values of the parameters of a `Member`."""
-    has_room = max(ids, default=0) < _MOST_PLACES
-    if connection.dialect.name != "sqlite" or not has_room:
-        places = {_places(name): None} if connection.dialect.name == "sqlite" else {}
-        return {name: listed(sorted(ids)), **places}
-    places_of_ids = bytearray(max(ids, default=0) + 1)
+def is_member(
+    connection: Connection, column: ColumnElement[int], ids: Collection[int]
+) -> tuple[ColumnElement[bool], dict[str, Any]]:
+    """The condition that a column of ids has one of many, and the values of its parameter.
+
+    For each of millions of rows SQLite looks up a byte by its place in a third of the time that an index of ids takes.
+    """
+    most = max(ids, default=0)
+    if connection.dialect.name != "sqlite" or most >= _MOST_PLACES:
+        return column.bool_op("IN")(Listed(_MEMBERS)), {_MEMBERS: listed(sorted(ids))}
+    places = bytearray(most + 1)
     for member in ids:
-        places_of_ids[member] = 1
-    return {name: listed(()), _places(name): bytes(places_of_ids)}
+        places[member] = 1
+    byte: ColumnElement[bytes] = func.substr(bindparam(_MEMBERS, type_=LargeBinary), column + 1, 1)
+    return byte == literal_column("x'01'"), {_MEMBERS: bytes(places)}
 
 
 class Lookup:
