@@ -67,9 +67,9 @@ class PeTask(msgspec.Struct, frozen=True, array_like=True):
     end: int
     exit_status: int
     failed: int
-    cpu_ms: int
-    user_ms: int
-    system_ms: int
+    cpu_ms: int | None
+    user_ms: int | None
+    system_ms: int | None
     mem_gb_s: float
     io_gb: float
     virtual_kib: int
@@ -139,7 +139,7 @@ def outcome(
         mem, transferred = _float(extras.get("mem")), _float(extras.get("io"))
         require_short("pe_taskid", pe_task)
         require_short("hostname", host)
-        used = (cpu_ms or 0, user_ms or 0, system_ms or 0, mem, transferred, virtual, rss)
+        used = (cpu_ms, user_ms, system_ms, mem, transferred, virtual, rss)
         task_extras = measures_of({name: value for name, value in extras.items() if name not in {"mem", "io"}})
         return Slave(local_id, PeTask(pe_task, host, start, end, exit_status, failed, *used, task_extras))
     if start <= 0 or end < start:

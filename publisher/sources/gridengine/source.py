@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -191,14 +191,14 @@ def folded(job: Job, slaves: list[PeTask]) -> Job:
     extras["io"] = _sum(extras, "io", (slave.io_gb for slave in slaves))
     extras["pe_task_count"] = len(slaves)
     extras["pe_tasks"] = _as_shown(slaves).decode()
-    own_is_unknown = job.cpu_ms is None and job.status != "lost"
+    ran = job.status != "lost"
     return msgspec.structs.replace(
         job,
         hosts=tuple(hosts.values()),
         nodes=len(hosts),
-        cpu_ms=None if own_is_unknown else (job.cpu_ms or 0) + sum(slave.cpu_ms for slave in slaves),
-        cpu_user_ms=(job.cpu_user_ms or 0) + sum(slave.user_ms for slave in slaves),
-        cpu_system_ms=(job.cpu_system_ms or 0) + sum(slave.system_ms for slave in slaves),
+        cpu_ms=_known_sum(job.cpu_ms if ran else 0, [slave.cpu_ms for slave in slaves]),
+        cpu_user_ms=_known_sum(job.cpu_user_ms if ran else 0, [slave.user_ms for slave in slaves]),
+        cpu_system_ms=_known_sum(job.cpu_system_ms if ran else 0, [slave.system_ms for slave in slaves]),
         memory_rss_kib=max(job.memory_rss_kib or 0, *(slave.rss_kib for slave in slaves)) or None,
         memory_virtual_kib=max(job.memory_virtual_kib or 0, *(slave.virtual_kib for slave in slaves)) or None,
         extras=extras,
@@ -268,6 +268,12 @@ def _as_shown(slaves: list[PeTask]) -> bytes:
 def _given_up(job: str, slaves: list[PeTask]) -> UnreadableLine:
     reason = f"{len(slaves)} slave records of parallel job {job} had no master record; they are set aside here"
     return UnreadableLine(reason, _as_shown(slaves)[:65_536])
+
+
+def _known_sum(own: int | None, of_slaves: Sequence[int | None]) -> int | None:
+    """The sum; None if a part of it is unknown."""
+    parts = (own, *of_slaves)
+    return None if None in parts else sum(part or 0 for part in parts)
 
 
 def _sum(extras: Mapping[str, object], name: str, more: Any) -> float:

@@ -71,6 +71,10 @@ def test_cpu_time_that_is_missing_is_unknown(folder: Path, own: dict[str, object
     slave = json.dumps({**json.loads(line), "pe_taskid": "1.node2", "hostname": "node2"}).encode()
     joined = runs([slave, json.dumps(record).encode()])["1"]
     assert (joined.cpu_ms, joined.nodes) == (None, 2)
+    whole = line if isinstance(line, bytes) else line.encode()
+    of_slave = json.dumps({**record, "pe_taskid": "1.node2", "hostname": "node2"}).encode()
+    joined = runs([of_slave, whole])["1"]
+    assert (joined.cpu_ms, joined.cpu_user_ms, joined.nodes) == (None, 2 * 90_500, 2), "nor is that of the others"
     record["usage"]["eusage"] = {**own, "cpu": 0}
     assert runs([json.dumps(record).encode()])["1"].cpu_ms == 0
     record["usage"]["eusage"] = {**own, "cpu": 1.7e308}
