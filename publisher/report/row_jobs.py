@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from fnmatch import translate
 from itertools import groupby, product
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -49,16 +49,26 @@ SIZE_NUMBER: Final = f"CASE {_AT_LEAST} ELSE 0 END"
 """The SQL of the number of the class of sizes of a run."""
 ELIGIBLE_WAITED: Final = 'CASE WHEN eligible <= "start" THEN CAST("start" AS HUGEINT) - eligible END'
 """The SQL of the waiting time from eligibility on, in seconds."""
-_RULES: Final[dict[RunRule, str]] = {
-    "all": "true",
-    "ended": '"end" IS NOT NULL',
-    "lasting": '"stop" > "start" AND "end" IS NOT NULL', "possible": POSSIBLE,
-    "first": 'submit <= "start"', "last": "events IS NOT NULL",
-}  # fmt: skip
-_RULE_TEXTS: Final[dict[RunRule, str]] = {
-    "all": "", "ended": "those that have ended", "lasting": "those that have ended and took time",
-    "possible": "those with possible amounts", "first": "the first run of each, if its submission is known",
-    "last": "the last run of each",
+
+
+class _RuleOnRuns(NamedTuple):
+    """Which runs count: in SQL, for people (empty: all), and the columns that it needs."""
+
+    condition: str
+    text: str = ""
+    columns: tuple[str, ...] = ()
+
+
+_RULES: Final[Mapping[RunRule, _RuleOnRuns]] = {
+    "all": _RuleOnRuns("true"),
+    "ended": _RuleOnRuns('"end" IS NOT NULL', "those that have ended"),
+    "lasting": _RuleOnRuns('"stop" > "start" AND "end" IS NOT NULL', "those that have ended and took time"),
+    "possible": _RuleOnRuns(POSSIBLE, "those with possible amounts", ("slots", "gpus", "wall_ms")),
+    "first": _RuleOnRuns(
+        'submit <= "start"', "the first run of each, if its submission is known",
+        ("submit", "eligible", "run", *OF_JOB),
+    ),
+    "last": _RuleOnRuns("events IS NOT NULL", "the last run of each", ("events", "run", *OF_JOB)),
 }  # fmt: skip
 _PATH: Final = "path"
 _JOB: Final = "job"
@@ -71,10 +81,6 @@ _CORE_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _OF_ALLOCATION: Final = frozenset({"allocation", "holder"})
 _BY_NODE: Final = _OF_NODES | {_RESOURCE, _HELD_ON}
 _NAMES: Final = frozenset({*KEYS, *PERIODS, SIZE, _PATH}) | _BY_NODE | _OF_ALLOCATION
-_COLUMNS: Final[dict[RunRule, tuple[str, ...]]] = {
-    "all": (), "ended": (), "lasting": (), "possible": ("slots", "gpus", "wall_ms"),
-    "first": ("submit", "eligible", "run", *OF_JOB), "last": ("events", "run", *OF_JOB),
-}  # fmt: skip
 
 
 class RowSelection(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -115,7 +121,7 @@ class RowSelection(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
         held = (
             {"slots", "gpus", "project", "account", "user", "cluster"} if _OF_ALLOCATION & self.words.keys() else set()
         )
-        return frozenset({*_COLUMNS[self.runs], *by_node, *size, *job, *path, *held})
+        return frozenset({*_RULES[self.runs].columns, *by_node, *size, *job, *path, *held})
 
     @property
     def by_node(self) -> bool:
@@ -144,7 +150,7 @@ class RowSelection(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     @property
     def rule(self) -> str:
         """Which runs count, for people; empty: all."""
-        return _RULE_TEXTS[self.runs]
+        return _RULES[self.runs].text
 
     def says(self) -> str:
         """The words for people."""
@@ -201,7 +207,7 @@ def select_row(matching: Matching, context: ReportContext, request: ReportReques
     own = {SIZE: f"{sizes}[{SIZE_NUMBER} + 1]", _JOB: JOB_LABEL}
     grouping = Grouping.of(request, tuple(keys), own)
     number = [f"{JOB_NUMBER} AS job"] if selection.runs == "first" else []
-    matching.define("counting", f"FROM {grouping.runs('matching', *number, where=_RULES[selection.runs])}")
+    matching.define("counting", f"FROM {grouping.runs('matching', *number, where=_RULES[selection.runs].condition)}")
     runs = "counting"
     conditions = []
     if selection.by_node:
