@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import shutil
-import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +25,7 @@ from publisher.store.schema import metadata
 from tests.conftest import ROOT
 from tests.extent import short_or_whole
 from tests.publisher.spool.test_layouts import ITEM
+from tests.publisher.store.kept_store import unpack
 
 _DAMAGES_OF_CASE: Final = short_or_whole(10, 80)
 _NOTE: Final = "context"
@@ -49,8 +49,7 @@ class Exported:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with tarfile.open(ROOT / "fixtures" / "stores" / "0016" / "sqlite.tar.xz") as archive:
-            archive.extractall(folder, filter="data")
+        unpack(ROOT / "fixtures" / "stores" / "0016" / "sqlite.tar.xz", folder)
         (file,) = folder.rglob("store.db")
         store = open_store(f"sqlite:///{file}")
         with store.write() as connection:

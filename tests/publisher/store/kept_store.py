@@ -75,10 +75,7 @@ class KeptSite:
 
     def _unpack(self, fixture: Path) -> None:
         name = "sqlite" if self._server is None else "postgresql"
-        with tarfile.open(fixture / f"{name}.tar.xz") as archive:
-            # Python 3.11 has no filter before its release 3.11.4; without one, 3.12 and 3.13 warn.
-            archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
-            archive.extractall(self.folder)
+        unpack(fixture / f"{name}.tar.xz", self.folder)
         arc_database.load(self.folder / "accounting.sql", self.folder / "accounting.db")
         if (self.folder / _RECORDS).exists():
             self.services.read.add(*json.loads((self.folder / _RECORDS).read_text("utf-8")))
@@ -142,6 +139,14 @@ class KeptSite:
             return self._server.rows(self._database, query)
         with closing(sqlite3.connect(self.folder / "store.db")) as connection:
             return connection.execute(query).fetchall()
+
+
+def unpack(packed: Path, folder: Path) -> None:
+    """Unpack a store that was kept."""
+    with tarfile.open(packed) as archive:
+        # Python 3.11 has no filter before its release 3.11.4; without one, 3.12 and 3.13 warn.
+        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
+        archive.extractall(folder)
 
 
 def _of_nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -141,6 +142,15 @@ def test_nothing_runs_for_ever() -> None:
         assert children() <= before
 
 
+@pytest.fixture
+def hangs_up() -> Iterator[None]:
+    """Where the tests ignore SIGHUP, as with nohup, their children would too."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangs_up")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_statement_ends_with_the_program(every_source: Publisher, tmp_path: Path, stop: signal.Signals) -> None:
     statement = "SELECT levenshtein(repeat('ab', 500000), repeat('ba', 500000))"
