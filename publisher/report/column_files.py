@@ -25,9 +25,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from publisher.errors import StoreError, StoreFullError
+from publisher.errors import PublisherError, StoreError, StoreFullError
 from publisher.report.archive import COLUMNS, TYPES
 from publisher.report.parquet_checks import DamagedParquetError, require_sound, seal
+from publisher.report.temporary_files import not_written
 from publisher.store.changes import NOTHING, ChangeMark
 from publisher.whole_file import new_file, require_own_folder, sync, write_whole
 
@@ -119,11 +120,13 @@ class ForeignColumnsError(Exception):
 
 
 class ColumnFolder:
-    """The folder of the columns of a store. `owner`: of what root makes there; None: root himself."""
+    """The folder of the columns of a store. `owner`: of what root makes there; None: root himself. `temporary`: of one
+    report."""
 
-    def __init__(self, path: Path, owner: int | None = None) -> None:
+    def __init__(self, path: Path, owner: int | None = None, *, temporary: bool = False) -> None:
         self.path = path
         self._owner = owner
+        self._temporary = temporary
 
     # --- locks
 
@@ -294,7 +297,9 @@ class ColumnFolder:
         if self._owner is not None and path.stat().st_uid != self._owner:
             os.chown(path, self._owner, -1, follow_symlinks=False)
 
-    def _unusable(self, error: OSError) -> StoreError:
+    def _unusable(self, error: OSError) -> PublisherError:
+        if self._temporary:
+            return not_written(self.path, error)
         kind = StoreFullError if error.errno in {errno.ENOSPC, errno.EDQUOT} else StoreError
         return kind(
             f"the columns in {self.path}, from which reports are made, cannot be written: {error.strerror or error}",

@@ -105,7 +105,7 @@ def current_tables(
         folder = column_folder(store, config)
         if folder is None:
             private = stack.enter_context(temporary_folder("usage-publisher-columns-"))
-            folder = ColumnFolder(Path(private))
+            folder = ColumnFolder(Path(private), temporary=True)
         state = _CurrentColumns(folder, columns, start, stop)
         with folder.updating(), store.read() as connection:
             manifest = state.brought(connection, config, advanced)
@@ -309,7 +309,7 @@ def archive_errors(archive: Path) -> Iterator[None]:
             raise
         raise UsageError(
             f"the archive {archive} cannot be read: {str(error).splitlines()[0]}",
-            hint=f"Restore it from a copy, or write it again with `usage-publisher archive {archive}`",
+            hint=f"Restore it from a copy, or move it away and write it again with `usage-publisher archive {archive}`",
         ) from error
 
 

@@ -50,11 +50,15 @@ def writing_to(folder: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        parent = Path(folder).parent
-        raise OutputError(
-            f"temporary files cannot be written to {parent}: {error.strerror or error}",
-            hint=_HINT.format(f"in {parent}"),
-        ) from error
+        raise not_written(folder, error) from error
+
+
+def not_written(folder: str | Path, error: OSError) -> OutputError:
+    """The error of a temporary folder in which a file cannot be written."""
+    parent = Path(folder).parent
+    return OutputError(
+        f"temporary files cannot be written to {parent}: {error.strerror or error}", hint=_HINT.format(f"in {parent}")
+    )
 
 
 @contextmanager

@@ -103,12 +103,14 @@ def read_manifest(folder: Path) -> Manifest:
         raise UsageError(
             f"{folder} does not contain a complete export", hint="`usage-publisher store export` makes one"
         )
-    if manifest.version != _VERSION or manifest.revision != SCHEMA.head:
-        raise UsageError(
-            f"{folder} was exported from a store of version {manifest.revision}; this program imports version "
-            f"{SCHEMA.head}",
-            hint="Import it with the version of the program that exported it",
-        )
+    for what, its, own in (
+        ("in form", manifest.version, _VERSION), ("from a store of version", manifest.revision, SCHEMA.head)
+    ):  # fmt: skip
+        if its != own:
+            raise UsageError(
+                f"{folder} was exported {what} {its}; this program imports {own}",
+                hint="Import it with the version of the program that exported it",
+            )
     return manifest
 
 

@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 from publisher.errors import OutputError, UsageError
+from publisher.report.column_files import ColumnFolder, ColumnManifest
 from publisher.report.tables import archive_errors, memory_mb
 from publisher.report.temporary_files import spilling, temporary_folder
 from tests.faults.full_disk import files_no_larger_than
@@ -39,6 +40,18 @@ def test_where_no_temporary_folder_can_be_made(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(OutputError, match=r"a temporary folder cannot be made.*set TMPDIR"), temporary_folder():
         pass
+
+
+def test_no_room_for_columns_without_a_folder_of_their_own(tmp_path: Path) -> None:
+    """On a host without a folder for them, with PostgreSQL: the store is not what has no room."""
+    folder = ColumnFolder(tmp_path / "usage-publisher-columns-x", temporary=True)
+    with (
+        pytest.raises(OutputError, match=f"temporary files cannot be written to {tmp_path}") as caught,
+        folder.updating(),
+        files_no_larger_than(0),
+    ):
+        folder.replace(ColumnManifest())
+    assert "TMPDIR" in caught.value.hint
 
 
 def test_what_a_killed_report_left_goes_with_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

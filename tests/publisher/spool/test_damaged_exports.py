@@ -278,6 +278,13 @@ def test_each_format_has_the_same_sums(exported: Exported, tmp_path: Path) -> No
     assert all(manifest.sums == manifests[0].sums for manifest in manifests)
 
 
+def test_another_form_of_export_is_not_taken_for_another_store(exported: Exported, tmp_path: Path) -> None:
+    note = exported.copied("json-lines", tmp_path) / _NOTE
+    note.write_text(note.read_text(encoding="utf-8").replace('"version": 1', '"version": 2'), encoding="utf-8")
+    with pytest.raises(UsageError, match="was exported in form 2; this program imports 1"):
+        read_manifest(note.parent)
+
+
 def test_a_sum_is_the_same_with_every_version_of_the_program() -> None:
     objects = Summed([ITEM, Object("audit", "1", {"at": 1.0, "raw": b"\xff", "big": 1e300, "n": None})])
     assert len(list(objects)) == objects.count == 2
