@@ -113,10 +113,10 @@ def code_text(text: str) -> Markup:
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
-def instant_text(instant: int | None) -> str:
-    """An instant to the minute, as 2026-11-23 01:48 (a page is in UTC); "never" for None."""
+def instant_text(instant: int | None, none: str = "never") -> str:
+    """An instant to the minute, as 2026-11-23 01:48 (a page is in UTC); `none` for None."""
     text = iso(instant)
-    return "never" if text is None else text[:16].replace("T", " ")
+    return none if text is None else text[:16].replace("T", " ")
 
 
 MOST_ROWS: Final = 5_000

@@ -209,7 +209,7 @@ def target_card(name: str, one: TargetStatus) -> TargetCard:
         numbers.append(Fact("not selected", f"{one.not_selected:,}"))
     times = [
         Fact("last sent end", instant_text(one.last_sent_end_time)),
-        Fact("complete until", "not known" if one.complete_until is None else instant_text(one.complete_until)),
+        Fact("complete until", instant_text(one.complete_until, "not known")),
         Fact("last success", instant_text(one.last_success)),
     ]
     if one.oldest_waiting_end_time is not None:

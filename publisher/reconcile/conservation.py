@@ -146,9 +146,9 @@ class _TargetSums:
     def _add_store(self, month: Month) -> None:
         with self._store.read() as connection:
             by_state = list(sums.by_class_and_state(connection, self._target_id, month_bounds(month)))
-        known = self._labels.of([state_sums.class_id for state_sums in by_state])
+        labels = self._labels.of([state_sums.class_id for state_sums in by_state])
         for state_sums in by_state:
-            whose = known[state_sums.class_id]
+            whose = labels[state_sums.class_id]
             if whose is None:
                 continue
             amounts = Amounts(state_sums.jobs, state_sums.wall_ms * whose[1], state_sums.cpu_ms)
@@ -164,9 +164,9 @@ class _TargetSums:
                     self._add("sent", SumsKey(month.number), Amounts(used.jobs, used.core_ms, used.cpu_ms))
                 return
             earlier = sums.sent_earlier(connection, self._target_id, month_bounds(month))
-            known = self._labels.of([class_id for _, class_id, _ in earlier])
+            labels = self._labels.of([class_id for _, class_id, _ in earlier])
             for run_id, class_id, digest in earlier:
-                version, whose = runs.version_of(connection, run_id, digest), known[class_id]
+                version, whose = runs.version_of(connection, run_id, digest), labels[class_id]
                 if version is not None and version.end is not None and whose is not None:
                     amounts = Amounts(1, (version.wall_ms or 0) * whose[1], cpu_total_ms(version))
                     self._add("earlier_versions", SumsKey(month.number, whose[0]), amounts)

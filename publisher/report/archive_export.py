@@ -133,7 +133,8 @@ def _entries(file: Path) -> int:
         read: Any = pq.read_metadata
         return int(read(file).num_rows)
     except (DamagedParquetError, pa.ArrowInvalid) as error:
-        hint = "Move it away and write the archive again"
+        # It may be the only place of what was purged.
+        hint = "Restore it from a copy, or move it away and write the archive again"
         raise PublisherError(f"the archive cannot be written: {error}", hint=hint) from error
 
 

@@ -70,8 +70,8 @@ def require_sound(path: Path, columns: Iterable[str], check: int | None = None) 
     Raises `DamagedParquetError` for a file that is not what was written, and OSError.
     """
     with path.open("rb", buffering=0) as file:
-        table, found = _checks(file)
-        if check is not None and check != found:
+        table, own = _checks(file)
+        if check is not None and check != own:
             raise DamagedParquetError(file)
         for name in (_BESIDE, *columns):
             for part in table.get(name, ()):

@@ -282,7 +282,10 @@ def tables_of_archive(
         if missing and files:
             raise duckdb.Error(f"it lacks the column {min(missing)}")
         for file in files:
-            require_sound(Path(file), columns)
+            try:
+                require_sound(Path(file), columns)
+            except OSError as error:  # a disk that fails
+                raise duckdb.IOException(str(error)) from error
         read = f"read_parquet({_list(files)}, union_by_name = true)" if files else "(SELECT 1) WHERE false"
         connection.execute(f"CREATE VIEW entries AS SELECT {', '.join(selected)} FROM {read}")  # noqa: S608 - as above
         _lock(connection)

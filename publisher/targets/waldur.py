@@ -221,7 +221,7 @@ class WaldurTarget:
         if not any(component.users for component in ours):
             return {}
         usages = {(each.component_type, each.username): each.usage for each in self._api.user_usages(month, resource)}
-        known = {
+        of_users = {
             (component.type, user.username): {user.usage, *user.before}
             for component in ours
             for user in component.users
@@ -232,7 +232,7 @@ class WaldurTarget:
                 usage
                 and not replaces
                 and component_type in types
-                and usage not in known.get((component_type, user), ())
+                and usage not in of_users.get((component_type, user), ())
             ):
                 raise self._another_writer(
                     f"{component_type} of user {user[:100]} in {month} is {usage}, and was never sent"
