@@ -125,35 +125,39 @@ def batch_of(
 
     With `now`, also of those that are still running, up to then. Runs without times are left out.
     """
-    raw = _Raw(runs)
+    raw, extras = _Raw(runs), _Extras(runs)
     start, stop = _times(raw, now)
     has_times = (start != UNKNOWN) & (stop != UNKNOWN)
     if now is None:
         has_times &= raw["end"] != UNKNOWN
     else:  # attempts to start that failed have no end either
         has_times &= (raw["end"] != UNKNOWN) | np.array([run.status == "running" for run in runs], np.bool_)
-    columns = _names(runs) | _words(runs)
-    for name, values in {**_numbers(raw, start, stop), **_ids(ids), **_metered(ids, metered)}.items():
+    columns = _names(runs) | _words(runs) | extras.words()
+    for name, values in {**_numbers(raw, extras, start, stop), **_ids(ids), **_metered(ids, metered)}.items():
         columns[name] = pa.array(values, PART_SCHEMA.field(name).type, mask=values == UNKNOWN)
     batch = pa.record_batch([columns[name] for name in PART_SCHEMA.names], schema=PART_SCHEMA)
     return batch if has_times.all() else batch.filter(pa.array(has_times))
 
 
 def _metered(ids: Sequence[tuple[int, int]], metered: Mapping[int, tuple[int, int]]) -> dict[str, Ints]:
-    energies = [metered.get(run_id, (UNKNOWN, UNKNOWN)) for run_id, _ in ids]
-    energy_mj, method = np.array(energies, np.int64).reshape(-1, 2).T
+    energy_mj, method = _pairs(metered.get(run_id, (UNKNOWN, UNKNOWN)) for run_id, _ in ids)
     return {"metered_mj": energy_mj, "metered_by": method}
 
 
 def _ids(ids: Sequence[tuple[int, int]]) -> dict[str, Ints]:
-    of_run, of_class = np.array(ids, np.int64).reshape(-1, 2).T
+    of_run, of_class = _pairs(ids)
     return {RUN_ID: of_run, CLASS_ID: of_class, PART_ID: np.zeros(len(ids), np.int64)}
+
+
+def _pairs(pairs: Iterable[tuple[int, int]]) -> tuple[Ints, Ints]:
+    """Pairs as two columns."""
+    first, second = np.fromiter(chain.from_iterable(pairs), np.int64).reshape(-1, 2).T
+    return first, second
 
 
 def _names(runs: Sequence[Any]) -> dict[str, Any]:
     """Columns of texts that hardly ever repeat."""
     columns: dict[str, list[str | None]] = {name: [getattr(run, name) for run in runs] for name in _NAME_FIELDS}
-    columns["dqs_job_name"] = [str(run.extras.dqs_job_name) or None for run in runs]
     columns["events"] = [_json(run.events) if run.events else None for run in runs]
     columns[CORE_NUMBERS] = [_json(run.core_numbers) if run.core_numbers else None for run in runs]
     return {name: pa.array(_all_unicode(texts), pa.string()) for name, texts in columns.items()}
@@ -162,13 +166,7 @@ def _names(runs: Sequence[Any]) -> dict[str, Any]:
 def _words(runs: Sequence[Any]) -> dict[str, Any]:
     """Columns of texts of which there are few."""
     columns = {name: _coded(map(attrgetter(field), runs), _text_of(name)) for name, field in _WORD_FIELDS.items()}
-    columns["complex"] = _coded(
-        ((run.extras.complex, run.extras.category) for run in runs), lambda found: _joined(complex_items(*found))
-    )
     columns["ending"] = _coded(map(attrgetter(*_ENDING_FIELDS), runs), lambda found: ending_of(*found))
-    columns["reservation"] = _coded(
-        (_reservation(run.extras) for run in runs), lambda found: _joined([str(each) for each in found if each])
-    )
     return columns
 
 
@@ -180,15 +178,26 @@ def _text_of(name: str) -> Callable[[Any], str | None]:
     return lambda value: str(value) if value else None
 
 
-def _joined(words: Sequence[str]) -> str | None:
-    return ",".join(words) if words else None
+def _complexes(found: tuple[Any, Any]) -> str | None:
+    return ",".join(complex_items(*found)) or None
 
 
-def _coded(values: Iterable[Any], text_of: Callable[[Any], str | None]) -> Any:
-    """A dictionary array of the texts of values."""
+def _reservations(found: tuple[Any, ...]) -> str | None:
+    return ",".join(str(each) for each in found if each) or None
+
+
+def _numbered(values: Iterable[Any]) -> tuple[list[Any], Ints]:
+    """The different values, and of each value its place among these."""
     places: dict[Any, int] = {}
-    codes = np.array([places.setdefault(value, len(places)) for value in values], np.int32)
-    texts = [text_of(value) for value in places]
+    codes = np.array([places.setdefault(value, len(places)) for value in values], np.int64)
+    return list(places), codes
+
+
+def _coded(values: Iterable[Any], text_of: Callable[[Any], str | None], at: Any = slice(None)) -> Any:
+    """A dictionary array of the texts of values, or of those at these places."""
+    different, of_each = _numbered(values)
+    codes = of_each[at].astype(np.int32)
+    texts = [text_of(value) for value in different]
     silent = np.array([text is None for text in texts], np.bool_)
     words = pa.array([_unicode(text) or "" for text in texts], pa.string())
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=silent[codes]), words)
@@ -234,16 +243,42 @@ class _Raw:
 
     def mapped(self, field: str, number: Callable[[Any], int]) -> Ints:
         """A number for each value of a field that is none; of equal values it is computed once."""
-        values = list(map(attrgetter(field), self.runs))
-        numbers = {value: number(value) for value in dict.fromkeys(values)}
-        return np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
+        different, at = _numbered(map(attrgetter(field), self.runs))
+        return np.fromiter(map(number, different), np.int64, len(different))[at]
+
+
+class _Extras:
+    """The extras of slim runs. Most runs of a source have the same, or none: what is made of them is made once."""
+
+    def __init__(self, runs: Sequence[Any]) -> None:
+        self._runs = runs
+        self._different, self._at = _numbered(map(attrgetter("extras"), runs))
+
+    def mapped(self, number: Callable[[SlimExtras], int]) -> Ints:
+        """A number for each run."""
+        return np.fromiter(map(number, self._different), np.int64, len(self._different))[self._at]
+
+    def words(self) -> dict[str, Any]:
+        """Columns of texts."""
+        job_names = pa.array([_unicode(str(one.dqs_job_name)) or None for one in self._different], pa.string())
+        return {
+            "dqs_job_name": job_names.take(pa.array(self._at)),
+            "complex": _coded(map(attrgetter("complex", "category"), self._different), _complexes, self._at),
+            "reservation": _coded(map(attrgetter(*RESERVATION), self._different), _reservations, self._at),
+        }
+
+    def memories_asked(self) -> Ints:
+        """The memory that each run asked for, in KiB, or UNKNOWN."""
+        if not any(map(any, map(_asked, self._different))):
+            return np.full(len(self._runs), UNKNOWN, np.int64)
+        return np.fromiter(map(_memory_asked_kib, self._runs), np.int64, len(self._runs))
 
 
 def _none_to_unknown(values: Iterable[int | None]) -> list[int]:
     return [UNKNOWN if value is None else value for value in values]
 
 
-def _numbers(raw: _Raw, start: Ints, stop: Ints) -> dict[str, Ints]:
+def _numbers(raw: _Raw, extras: _Extras, start: Ints, stop: Ints) -> dict[str, Ints]:
     wall_ms = np.where(raw["wall_ms"] == UNKNOWN, np.maximum(stop - start, 0) * 1000, raw["wall_ms"])
     slots = _zero_for_unknown(raw["slots"])
     slots = np.where(slots == 0, _zero_for_unknown(raw["cores"]), slots)
@@ -259,17 +294,17 @@ def _numbers(raw: _Raw, start: Ints, stop: Ints) -> dict[str, Ints]:
         "system_ms": system_ms,
         "cpu_ms": cpu_ms,
         "wall_ms": wall_ms,
-        "tasks_wall_ms": wall_ms + raw.mapped("extras.pe_tasks", _tasks_ms),
+        "tasks_wall_ms": wall_ms + extras.mapped(lambda one: _tasks_ms(one.pe_tasks)),
         "slots": np.where(slots == 0, 1, slots),
         "gpus": _gpus(raw),
         "memory_kib": _zero_for_unknown(raw["memory_rss_kib"]),
         "virtual_kib": _zero_for_unknown(raw["memory_virtual_kib"]),
-        "memory_asked_kib": _memories_asked(raw),
+        "memory_asked_kib": extras.memories_asked(),
         "stage_in_bytes": _zero_for_unknown(raw["stage_in_bytes"]),
         "stage_out_bytes": _zero_for_unknown(raw["stage_out_bytes"]),
-        "mem_ugb_s": raw.mapped("extras.mem", _millionths),
-        "io_ugb": raw.mapped("extras.io", _millionths),
-        "iow_us": raw.mapped("extras.iow", _millionths),
+        "mem_ugb_s": extras.mapped(lambda one: _millionths(one.mem)),
+        "io_ugb": extras.mapped(lambda one: _millionths(one.io)),
+        "iow_us": extras.mapped(lambda one: _millionths(one.iow)),
         "energy_mj": raw.mapped("energy_j", _energy_mj),
         "incomplete": _incomplete(raw),
     }
@@ -323,12 +358,6 @@ def _millionths(value: float | str | None) -> int:
     return round(value * _MILLION) if isinstance(value, int | float) and abs(value) < 1e12 else UNKNOWN
 
 
-def _memories_asked(raw: _Raw) -> Ints:
-    if not any(map(any, dict.fromkeys(map(_asked, raw.runs)))):
-        return np.full(len(raw.runs), UNKNOWN, np.int64)
-    return np.fromiter(map(_memory_asked_kib, raw.runs), np.int64, len(raw.runs))
-
-
 def _memory_asked_kib(run: Any) -> int:
     """The memory that a run asked for on all its hosts: of Slurm, PBS, and TORQUE, and of HTCondor.
 
@@ -345,7 +374,7 @@ def _memory_asked_kib(run: Any) -> int:
     return asked if asked is not None and 0 < asked < BOUND else UNKNOWN
 
 
-_asked: Final = attrgetter("extras.ReqTRES", "extras.ReqMem", "extras.asked_mem", "extras.RequestMemory")
+_asked: Final = attrgetter("ReqTRES", "ReqMem", "asked_mem", "RequestMemory")
 _MEBIBYTES: Final = re.compile(r"\d{1,12}", re.ASCII)
 
 
@@ -383,7 +412,6 @@ def _tasks_ms(written: float | str) -> int:
     return sum(max(task.end - task.start, 0) * 1000 for task in tasks)
 
 
-_reservation: Final = attrgetter(*RESERVATION)
 _ARRAY: Final = b"\xdd"
 """MessagePack's marker of an array whose length follows in four bytes."""
 
