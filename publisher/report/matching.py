@@ -30,7 +30,7 @@ from publisher.report.integers import UNKNOWN, Ints
 from publisher.report.met import Met
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import arrow_batches, tables_of_archive
+from publisher.report.tables import Reading, arrow_batches, tables_of_archive
 from publisher.report.view_option import PERIODS, Interval, PeriodName
 
 OF_JOB: Final = ("local_id", "name", "global_id", "array_id", "task", "cluster", "dqs_job_name")
@@ -275,15 +275,13 @@ _Sum = TypeVar("_Sum", bound=SqlSum)
 
 
 def computed(
-    context: ReportContext, request: ReportRequest, columns: Collection[str], interval: Interval,
-    part: Callable[[Matching], _Part], running_until: int | None = None,
+    context: ReportContext, request: ReportRequest, reading: Reading, interval: Interval,
+    part: Callable[[Matching], _Part],
 ) -> _Part:  # fmt: skip
-    """The result of `part` for the runs that match a request, which has these columns of `entries`.
-
-    `running_until`: with the runs that have not ended, up to then; archives do not have them.
-    """
+    """The result of `part` for the runs that match a request; those outside of its interval are not looked at."""
     stop = request.stop if (request.interval or interval) == "ended" else None
-    with context.tables(request, running_until, columns=columns, start=request.start, stop=stop) as connection:
+    reading = msgspec.structs.replace(reading, start=request.start, stop=stop)
+    with context.tables(request, reading) as connection:
         matching = Matching(connection, request, interval)
         return _with_met(matching, part, partial(context.existing, request))
 
@@ -301,31 +299,31 @@ def known_keys(context: ReportContext, request: ReportRequest, keys: Sequence[st
     """Which of these keys any run has that matches a request and ended in its interval."""
     columns = columns_of(msgspec.structs.replace(request, by=tuple(keys)))
     named = (f"count(*) FILTER ({label} <> '')" for label in map(_word, keys))
-    with context.tables(request, columns=columns, start=request.start, stop=request.stop) as connection:
+    with context.tables(request, Reading(columns, request.start, request.stop)) as connection:
         (counts,) = Matching(connection, request, "ended").rows(f"SELECT {', '.join(named)} FROM matching")  # noqa: S608 - names of ours
     return frozenset(key for key, count in zip(keys, counts, strict=True) if count)
 
 
 def summed(
-    context: ReportContext, request: ReportRequest, columns: Collection[str], interval: Interval,
-    part: Callable[[Matching], _Sum], running_until: int | None = None,
+    context: ReportContext, request: ReportRequest, reading: Reading, interval: Interval,
+    part: Callable[[Matching], _Sum],
 ) -> _Sum:  # fmt: skip
     """As `computed`, for sums: with a cluster, its workers compute the months, and the results are added.
 
     `part` is sent to the workers.
     """
     if request.dask is None:
-        return computed(context, request, columns, interval, part, running_until)
-    return gather(request, partial(_of_month, columns, interval, part))
+        return computed(context, request, reading, interval, part)
+    return gather(request, partial(_of_month, reading, interval, part))
 
 
 def _of_month(
-    columns: Collection[str], interval: Interval, part: Callable[[Matching], _Sum], request: ReportRequest,
-    month: Month | None,
-) -> _Sum:  # fmt: skip
+    reading: Reading, interval: Interval, part: Callable[[Matching], _Sum], request: ReportRequest, month: Month | None
+) -> _Sum:
     """The result of `part` for a month of an archive."""
     assert request.archive is not None  # clusters read archives
-    with tables_of_archive(request.archive, columns=columns, start=request.start, only=month) as connection:
+    reading = msgspec.structs.replace(reading, start=request.start)
+    with tables_of_archive(request.archive, reading, only=month) as connection:
         matching = Matching(connection, request, interval)
         return _with_met(matching, part, lambda: "")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -15,8 +15,8 @@ from publisher.events import Observer, WorkAdvanced, ignore
 from publisher.report.archive import months_in
 from publisher.report.request import ReportRequest
 from publisher.report.tables import (
-    ENTRIES,
     OpenTables,
+    Reading,
     archive_errors,
     current_tables,
     tables_of_archive,
@@ -58,40 +58,23 @@ class ReportContext:
             return suspects.count(connection)
 
     @contextmanager
-    def tables(
-        self, request: ReportRequest, running_until: int | None = None, columns: Collection[str] = ENTRIES, *,
-        start: int | None = None, stop: int | None = None,
-    ) -> Iterator[duckdb.DuckDBPyConnection]:  # fmt: skip
-        """A connection to DuckDB with `entries`, which has these columns (`publisher.report.tables`): all runs that are
-        stored now, or those of the archive. `running_until`: with the runs that have not ended, up to then. `start`,
-        `stop`: runs that ended outside of them will not be looked at."""
+    def tables(self, request: ReportRequest, reading: Reading) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection to DuckDB with `entries` (`publisher.report.tables`): all runs that are stored now, or those of
+        the archive."""
         if request.archive is not None:
-            with (
-                tables_of_archive(request.archive, columns=columns, start=start, stop=stop) as connection,
-                archive_errors(request.archive),
-            ):
+            with tables_of_archive(request.archive, reading) as connection, archive_errors(request.archive):
                 yield connection
         else:
-            of_store = tables_of_store(
-                self.store, self.config, columns=columns, start=start, stop=stop, running_until=running_until,
-                advanced=self._advanced,
-            )  # fmt: skip
-            with of_store as connection:
+            with tables_of_store(self.store, self.config, reading, self._advanced) as connection:
                 yield connection
 
     @contextmanager
-    def opened_later(
-        self, request: ReportRequest, columns: Collection[str], start: int | None, temporary: str
-    ) -> Iterator[OpenTables]:  # fmt: skip
-        """As `tables`, without running jobs: what opens them, which a child process may do. `temporary`: the folder for
-        what is spilled."""
+    def opened_later(self, request: ReportRequest, reading: Reading) -> Iterator[OpenTables]:
+        """As `tables`: what opens them, which a child process may do."""
         if request.archive is not None:
-            yield partial(tables_of_archive, request.archive, columns=columns, start=start, temporary=temporary)
+            yield partial(tables_of_archive, request.archive, reading)
             return
-        of_now = current_tables(
-            self.store, self.config, columns=columns, start=start, advanced=self._advanced, temporary=temporary
-        )
-        with of_now as opened:
+        with current_tables(self.store, self.config, reading, self._advanced) as opened:
             yield opened
 
     def _advanced(self, done: int, total: int | None) -> None:

@@ -47,11 +47,13 @@ from publisher.store.file_owner import is_foreign, owner_of
 
 ENTRIES: Final = (*COLUMNS, RUN_ID)
 """The columns of `entries`."""
-_LEAST_MB, _MOST_MB = 80, 1000
-"""The limits of DuckDB's buffers: what it keeps beside them, and the libraries, take 200 MiB more."""
-_BYTES_A_BYTE: Final = 3
-"""How many bytes of files need one of the buffers: groups of ten million jobs do not fit into what is enough for three
-million, the least."""
+STREAMING_MB, GROUPING_MB, EACH_JOB_MB = 40, 64, 80
+"""The least of DuckDB's buffers for three million runs: for what passes them on, what groups them, and what shows or
+sorts them all. What DuckDB keeps beside its buffers, and the libraries, take up to 235 MiB more."""
+_MOST_MB: Final = 1000
+_THREE_MILLION_BYTES: Final = 240_000_000
+"""The files of three million runs. Larger ones get more buffers: groups of ten million jobs do not fit into what is
+enough for three million."""
 _THREADS: Final = 1
 """Each thread has buffers of its own: with two, what sorts three million runs needs more than the limit, and fails."""
 _CLASS_SCHEMA: Final = pa.schema(
@@ -66,56 +68,59 @@ def column_folder(store: Store, config: Config) -> ColumnFolder | None:
     return None if place is None else ColumnFolder(place, owner)
 
 
+class Reading(msgspec.Struct, frozen=True):
+    """What is read of the runs, and with how much memory."""
+
+    columns: Collection[str] = ENTRIES
+    """The columns of `entries`."""
+    start: int | None = None
+    stop: int | None = None
+    """Runs that ended before `start`, or at `stop` or later, will not be looked at."""
+    running_until: int | None = None
+    """With the runs that have not ended, up to then; archives do not have them."""
+    buffers_mb: int = GROUPING_MB
+    """The least of DuckDB's buffers."""
+    temporary: str | None = None
+    """The folder for what is spilled; None: one of the connection's own."""
+
+
+_ALL: Final = Reading()
 OpenTables = Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
 """Opens a connection with `entries`."""
 
 
 @contextmanager
 def tables_of_store(
-    store: Store, config: Config, *, columns: Collection[str] = ENTRIES, start: int | None = None,
-    stop: int | None = None, running_until: int | None = None, advanced: Advanced = lambda _done, _total: None,
-) -> Iterator[duckdb.DuckDBPyConnection]:  # fmt: skip
+    store: Store, config: Config, reading: Reading = _ALL, advanced: Advanced = lambda _done, _total: None
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with `entries` as of now: see `current_tables`."""
-    of_now = current_tables(
-        store, config, columns=columns, start=start, stop=stop, running_until=running_until, advanced=advanced
-    )
-    with of_now as opened, opened() as connection:
+    with current_tables(store, config, reading, advanced) as opened, opened() as connection:
         yield connection
 
 
 @contextmanager
 def current_tables(
-    store: Store,
-    config: Config,
-    *,
-    columns: Collection[str] = ENTRIES,
-    start: int | None = None,
-    stop: int | None = None,
-    running_until: int | None = None,
-    advanced: Advanced = lambda _done, _total: None,
-    temporary: str | None = None,
+    store: Store, config: Config, reading: Reading, advanced: Advanced = lambda _done, _total: None
 ) -> Iterator[OpenTables]:
     """Opens `entries` as of now; brings the columns up to date before, and opens nothing of DuckDB itself, so that a
-    child process can. `temporary`: the folder for what is spilled; None: one of the connection's own.
-
-    `columns`: those that will be read. `start`, `stop`: runs that ended outside of them will not be looked at.
-    `running_until`: with the runs that have not ended, up to then. Raises `StoreError` and its kinds.
+    child process can. Raises `StoreError` and its kinds.
     """
+    start, stop, until = reading.start, reading.stop, reading.running_until
     with ExitStack() as stack:
         folder = column_folder(store, config)
         if folder is None:
             private = stack.enter_context(temporary_folder("usage-publisher-columns-"))
             folder = ColumnFolder(Path(private), temporary=True)
-        state = _CurrentColumns(folder, columns, start, stop)
+        state = _CurrentColumns(folder, reading)
         with folder.updating(), store.read() as connection:
             manifest = state.brought(connection, config, advanced)
-            running = None if running_until is None else running_table(connection, running_until)
+            running = None if until is None else running_table(connection, until)
             stack.enter_context(folder.reading())
         for run in manifest.damaged:
             if (start is None or run.end >= start) and (stop is None or run.end < stop):
                 raise StoreCorruptError(run.problem, hint="`usage-publisher store check` says what to do")
         parts = [part for part in manifest.parts if part.touches(start, stop)]
-        yield partial(_connected, folder, parts, state.classes, running, columns, temporary)
+        yield partial(_connected, folder, parts, state.classes, running, reading)
 
 
 def bring_up_to_date(store: Store, config: Config) -> None:
@@ -123,16 +128,15 @@ def bring_up_to_date(store: Store, config: Config) -> None:
     folder = column_folder(store, config)
     if folder is not None:
         with folder.updating(), store.read() as connection:
-            _CurrentColumns(folder, (), None, None).brought(connection, config, lambda _done, _total: None)
+            _CurrentColumns(folder, Reading(())).brought(connection, config, lambda _done, _total: None)
 
 
 class _CurrentColumns:
     """ColumnManifest and classes, made true."""
 
-    def __init__(self, folder: ColumnFolder, columns: Collection[str], start: int | None, stop: int | None) -> None:
+    def __init__(self, folder: ColumnFolder, reading: Reading) -> None:
         self._folder = folder
-        self._columns = [name for name in (*columns, CLASS_ID, RUN_ID, PART_ID, "end") if name in PART_SCHEMA.names]
-        self._start, self._stop = start, stop
+        self._reading = reading
         self.classes: Any = None
 
     def brought(self, connection: Connection, config: Config, advanced: Advanced) -> ColumnManifest:
@@ -146,8 +150,9 @@ class _CurrentColumns:
         self, connection: Connection, config: Config, advanced: Advanced, known: ColumnManifest | None
     ) -> ColumnManifest:
         manifest = up_to_date(self._folder, connection, known, advanced)
-        parts = [part for part in manifest.parts if part.touches(self._start, self._stop)]
-        self._folder.require_sound(parts, dict.fromkeys(self._columns))
+        parts = [part for part in manifest.parts if part.touches(self._reading.start, self._reading.stop)]
+        columns = [*self._reading.columns, CLASS_ID, RUN_ID, PART_ID, "end"]
+        self._folder.require_sound(parts, dict.fromkeys(name for name in columns if name in PART_SCHEMA.names))
         file, self.classes = _classes(self._folder, connection, config, manifest.classes)
         if file != manifest.classes:
             manifest = msgspec.structs.replace(manifest, classes=file)
@@ -196,16 +201,11 @@ def _text(value: str | None) -> str | None:
 
 @contextmanager
 def _connected(
-    folder: ColumnFolder,
-    parts: Sequence[ColumnPart],
-    classes: Any,
-    running: Any,
-    columns: Collection[str],
-    temporary: str | None,
+    folder: ColumnFolder, parts: Sequence[ColumnPart], classes: Any, running: Any, reading: Reading
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     paths = {part.number: str(folder.path / part.file) for part in parts}
     tables_bytes = sum(table.nbytes for table in (classes, running) if table is not None)
-    with _bounded([*paths.values()], tables_bytes, temporary) as connection:
+    with _bounded([*paths.values()], reading, tables_bytes) as connection:
         names = [name for name in PART_SCHEMA.names if name != PART_ID]
         own = ", ".join(f'"{name}"' for name in names)
         sources = []
@@ -236,7 +236,7 @@ def _connected(
         connection.register("classes_arrow", classes)
         connection.execute("CREATE TABLE classes AS SELECT * FROM classes_arrow")
         connection.unregister("classes_arrow")
-        connection.execute(_entries(" UNION ALL ".join(sources), classes, columns))
+        connection.execute(_entries(" UNION ALL ".join(sources), classes, reading.columns))
         _lock(connection)
         yield connection
 
@@ -258,17 +258,15 @@ def _entries(runs: str, classes: Any, columns: Collection[str]) -> str:
 
 @contextmanager
 def tables_of_archive(
-    archive: Path, *, columns: Collection[str] = ENTRIES, start: int | None = None, stop: int | None = None,
-    only: Month | None = None, temporary: str | None = None,
-) -> Iterator[duckdb.DuckDBPyConnection]:  # fmt: skip
-    """A connection with `entries` of an archive. Raises `UsageError` if it is not one.
-
-    `start`, `stop`, `temporary`: as in `current_tables`; `only`: those that ended in this month.
+    archive: Path, reading: Reading = _ALL, *, only: Month | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with `entries` of an archive; `only`: those that ended in this month. Raises `UsageError` if it is
+    not one.
     """
-    months = months_in(archive) if start is None else months_about(archive, start)
-    last = None if stop is None else month_of(stop - 1)
+    months = months_in(archive) if reading.start is None else months_about(archive, reading.start)
+    last = None if reading.stop is None else month_of(reading.stop - 1)
     files = [str(path) for month, path in months.items() if (last is None or month <= last) and only in {None, month}]
-    with _bounded(files, temporary=temporary) as connection, archive_errors(archive):
+    with _bounded(files, reading) as connection, archive_errors(archive):
         there = set()
         if files:
             named = connection.execute("SELECT DISTINCT name FROM parquet_schema($files)", {"files": files}).fetchall()
@@ -276,14 +274,14 @@ def tables_of_archive(
         selected = [
             f'"{name}"' if name in there else f'CAST(NULL AS {_type(name)}) AS "{name}"'
             for name in ENTRIES
-            if name in columns
+            if name in reading.columns
         ]
         missing = set(COLUMNS) - there - LATER
         if missing and files:
             raise duckdb.Error(f"it lacks the column {min(missing)}")
         for file in files:
             try:
-                require_sound(Path(file), columns)
+                require_sound(Path(file), reading.columns)
             except OSError as error:  # a disk that fails
                 raise duckdb.IOException(str(error)) from error
         read = f"read_parquet({_list(files)}, union_by_name = true)" if files else "(SELECT 1) WHERE false"
@@ -320,8 +318,8 @@ def _type(name: str) -> str:
     return "BIGINT" if name in NUMBERS or name == RUN_ID else "VARCHAR"
 
 
-def memory_mb(files: Sequence[str], tables_bytes: int = 0) -> int:
-    """The limit of DuckDB's buffers for a report over these files, in megabytes.
+def memory_mb(files: Sequence[str], least_mb: int = GROUPING_MB, tables_bytes: int = 0) -> int:
+    """The limit of DuckDB's buffers for a report over these files, in megabytes, if it needs at least so many.
 
     `tables_bytes`: of tables that are in the buffers too. Where nearly each run has a class of its own, their table
     leaves too little for what joins and sorts.
@@ -330,22 +328,21 @@ def memory_mb(files: Sequence[str], tables_bytes: int = 0) -> int:
     for file in files:
         with suppress(OSError):  # what is wrong with it is said by what reads it
             size_bytes += Path(file).stat().st_size
-    return min(max(size_bytes // _BYTES_A_BYTE // 1_000_000, _LEAST_MB) + tables_bytes // 1_000_000, _MOST_MB)
+    needed_mb = least_mb * max(size_bytes, _THREE_MILLION_BYTES) // _THREE_MILLION_BYTES
+    return min(needed_mb + tables_bytes // 1_000_000, _MOST_MB)
 
 
 @contextmanager
-def _bounded(
-    files: Sequence[str], tables_bytes: int = 0, temporary: str | None = None
-) -> Iterator[duckdb.DuckDBPyConnection]:  # fmt: skip
+def _bounded(files: Sequence[str], reading: Reading, tables_bytes: int = 0) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that can read these files, until `_lock` nothing keeps it from others. `tables_bytes`: see
-    `memory_mb`. `temporary`: see `current_tables`.
+    `memory_mb`.
     """
     with (
-        temporary_folder() if temporary is None else nullcontext(temporary) as private,
+        temporary_folder() if reading.temporary is None else nullcontext(reading.temporary) as private,
         duckdb.connect(":memory:") as connection,
     ):
         for setting, value in (
-            ("memory_limit", f"'{memory_mb(files, tables_bytes)}MB'"),
+            ("memory_limit", f"'{memory_mb(files, reading.buffers_mb, tables_bytes)}MB'"),
             ("threads", str(_THREADS)),
             ("enable_external_file_cache", "false"),  # each file is read once
             ("TimeZone", "'UTC'"),  # else that of the host, for now() and what has a time zone

@@ -27,6 +27,7 @@ from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.statements.closed import PriceList
 from publisher.report.statements.items import FACTOR_KEYS, Used
+from publisher.report.tables import Reading
 from publisher.report.view_option import Resource
 
 _LOST: Final[Status] = "lost"
@@ -55,11 +56,11 @@ def charged_usage(
     context: ReportContext, request: ReportRequest, price_list: PriceList, by: str, resource: Charged
 ) -> ChargedUsage:  # fmt: skip
     """The usage of a resource by the runs of a request. A cluster does not compute energy: its archive is read here."""
-    columns = columns_of(request, *_columns(price_list.charges, resource, by))
+    reading = Reading(columns_of(request, *_columns(price_list.charges, resource, by)))
     if resource == "energy":
-        return computed(context, request, columns, "ended", partial(_charged_energy, price_list=price_list, by=by))
+        return computed(context, request, reading, "ended", partial(_charged_energy, price_list=price_list, by=by))
     part = partial(_charged, price_list=price_list, by=by, resource=resource)
-    return summed(context, request, columns, "ended", part)
+    return summed(context, request, reading, "ended", part)
 
 
 class ChargedUsage:

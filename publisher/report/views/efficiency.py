@@ -24,6 +24,7 @@ from publisher.report.report import Cell, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.row_jobs import JOB_LABEL, POSSIBLE
 from publisher.report.runs import ReportContext
+from publisher.report.tables import EACH_JOB_MB, GROUPING_MB, Reading
 from publisher.report.view_kind import EFFICIENCY
 from publisher.report.view_option import PERIODS
 
@@ -113,8 +114,9 @@ class _Efficiency(msgspec.Struct):
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
     request.require_interval()
-    columns = columns_of(request, *_COLUMNS)
-    made = computed(context, request, columns, "ended", lambda matching: _made(matching, request))
+    buffers_mb = EACH_JOB_MB if "job" in request.by else GROUPING_MB
+    reading = Reading(columns_of(request, *_COLUMNS), buffers_mb=buffers_mb)
+    made = computed(context, request, reading, "ended", lambda matching: _made(matching, request))
     shown = len(made.groups)
     note = (
         f"{shown:,} of {made.total:,} jobs are shown, those with most unused core hours: choose how many with --top."

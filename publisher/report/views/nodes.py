@@ -24,6 +24,7 @@ from publisher.report.placing import REQUIRED, CoreNumbers, Placed, Placing
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
+from publisher.report.tables import STREAMING_MB, Reading
 from publisher.report.view_option import Resource
 from publisher.text import counted
 
@@ -190,9 +191,7 @@ class NodeAllocations:
             _use, nodes=self._context.config.nodes, resource=self.resource, periods=self.periods, now=self._context.now
         )
         columns = columns_of(self._request, *REQUIRED[self.resource])
-        self._use = summed(
-            self._context, self._request, columns, "overlapping", part, running_until=self._running_until
-        )
+        self._use = summed(self._context, self._request, self._reading(columns), "overlapping", part)
         self._know_clusters()
         return self
 
@@ -200,8 +199,8 @@ class NodeAllocations:
         """Read all runs with `read`, which calls `NodeUse.read`. `more`: further columns that it needs."""
         columns = columns_of(self._request, *REQUIRED[self.resource], *more)
         computed(
-            self._context, self._request, columns, "overlapping", lambda matching: read(matching, self._use),
-            running_until=self._running_until,
+            self._context, self._request, self._reading(columns), "overlapping",
+            lambda matching: read(matching, self._use),
         )  # fmt: skip
         self._know_clusters()
         return self
@@ -210,13 +209,13 @@ class NodeAllocations:
         """A cluster that ran nothing in the interval may have the nodes that were idle: on a day of one of two clusters
         the idle nodes of the other are not nodes of the first."""
         if self.inventory.has_idle:
-            with self._context.tables(self._request, self._running_until, columns=("cluster",)) as connection:
+            with self._context.tables(self._request, self._reading(("cluster",))) as connection:
                 rows = connection.execute("SELECT DISTINCT cluster FROM entries").fetchall()
             self.inventory.know_clusters(name or "" for (name,) in rows)
 
-    @property
-    def _running_until(self) -> int | None:
-        return self._context.now if self._request.running else None
+    def _reading(self, columns: Collection[str]) -> Reading:
+        until = self._context.now if self._request.running else None
+        return Reading(columns, running_until=until, buffers_mb=STREAMING_MB)
 
     def looks_at(self, node: KnownNode) -> bool:
         """Whether the report includes a node: with a filter for hosts, what all runs held of others is unknown."""

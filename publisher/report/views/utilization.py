@@ -17,6 +17,7 @@ from publisher.report.met import Met
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
+from publisher.report.tables import STREAMING_MB, Reading
 from publisher.report.view_kind import UTILIZATION
 
 _TALLIED: Final = ("start", "stop", "user_ms", "system_ms", "slots")
@@ -102,8 +103,8 @@ def tally_part(matching: Matching, request: ReportRequest) -> Tallied:
 
 def _tallied(context: ReportContext, request: ReportRequest) -> Tallied:
     request.cut()  # an invalid request is refused before anything is read
-    columns = columns_of(request, *_WANTED)
-    return summed(context, request, columns, "overlapping", partial(tally_part, request=request))
+    reading = Reading(columns_of(request, *_WANTED), buffers_mb=STREAMING_MB)
+    return summed(context, request, reading, "overlapping", partial(tally_part, request=request))
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:

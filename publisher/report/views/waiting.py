@@ -21,6 +21,7 @@ from publisher.report.report import Cell, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.row_jobs import ELIGIBLE_WAITED, JOB_NUMBER, SIZE_NUMBER, first_runs, size_text
 from publisher.report.runs import ReportContext, running_note
+from publisher.report.tables import Reading
 from publisher.report.view_kind import SIZE, WAITING
 from publisher.report.view_option import PERIODS
 
@@ -139,8 +140,8 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
     request.require_interval()
     columns = columns_of(request, *_COLUMNS, *(("slots",) if SIZE in request.by else ()))
-    until = context.now if request.running else None
-    waits = computed(context, request, columns, "started", partial(_made, request=request), until)
+    reading = Reading(columns, running_until=context.now if request.running else None)
+    waits = computed(context, request, reading, "started", partial(_made, request=request))
     in_order = sorted(waits.by_group.items(), key=_label)
     groups = [(tuple(map(_word, label)), group.amounts()) for label, group in in_order]
     notes = [f"Jobs left out, because their submission is unknown or after their start: {waits.unknown_submission:,}."]

@@ -12,7 +12,7 @@ import pytest
 
 from publisher.errors import OutputError, UsageError
 from publisher.report.column_files import ColumnFolder, ColumnManifest
-from publisher.report.tables import archive_errors, memory_mb
+from publisher.report.tables import EACH_JOB_MB, STREAMING_MB, archive_errors, memory_mb
 from publisher.report.temporary_files import spilling, temporary_folder
 from tests.faults.full_disk import files_no_larger_than
 
@@ -83,10 +83,13 @@ def test_more_jobs_get_more_memory(tmp_path: Path) -> None:
     for file in files:
         Path(file).touch()
         os.truncate(file, 82_000_000)  # a million jobs
-    assert memory_mb([]) == memory_mb(files) - 2 == memory_mb([str(tmp_path / "gone.parquet")]) == 80
-    assert memory_mb(files, 60_000_000) == memory_mb(files) + 60, "classes of nearly each run are in the buffers too"
+    assert memory_mb([]) == memory_mb(files) - 1 == memory_mb([str(tmp_path / "gone.parquet")]) == 64
+    with_tables = memory_mb(files, tables_bytes=60_000_000)
+    assert with_tables == memory_mb(files) + 60, "classes of nearly each run are in the buffers too"
+    assert memory_mb([], STREAMING_MB) < memory_mb([]) < memory_mb([], EACH_JOB_MB)
     os.truncate(files[0], 700_000_000)
-    assert 250 < memory_mb(files) < 300
+    assert 200 < memory_mb(files) < 250
+    assert memory_mb(files, EACH_JOB_MB) > memory_mb(files), "with more to hold, more for each job too"
     os.truncate(files[0], 1 << 40)
     assert memory_mb(files) == 1000
 
