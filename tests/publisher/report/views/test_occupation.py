@@ -14,6 +14,7 @@ from publisher.report.matching import computed
 from publisher.report.placing import REQUIRED
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
+from publisher.report.tables import Reading
 from publisher.report.views import make
 from publisher.report.views.nodes import NodeUse
 from tests.publisher.report.torque_site import NOW, at, table, torque_site, view
@@ -179,9 +180,8 @@ def test_what_must_be_inferred_is_no_sum_of_months(tmp_path: Path) -> None:
         cut = periods(request.start, request.stop, "month", zone_of("UTC"))
 
         def part() -> NodeUse:
-            return computed(
-                context, request, REQUIRED["cores"] | {"end"}, "overlapping", NodeUse((), "cores", cut, NOW).read
-            )
+            reading = Reading(REQUIRED["cores"] | {"end"})
+            return computed(context, request, reading, "overlapping", NodeUse((), "cores", cut, NOW).read)
 
         nothing = NodeUse((), "cores", cut, NOW)
         nothing.add(part())
