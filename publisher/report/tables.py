@@ -47,7 +47,7 @@ from publisher.store.file_owner import is_foreign, owner_of
 
 ENTRIES: Final = (*COLUMNS, RUN_ID)
 """The columns of `entries`."""
-STREAMING_MB, GROUPING_MB, EACH_JOB_MB = 40, 64, 80
+STREAMING_MB, GROUPING_MB, EACH_JOB_MB = 40, 58, 80
 """The least of DuckDB's buffers for three million runs: for what passes them on, what groups them, and what shows or
 sorts them all. What DuckDB keeps beside its buffers, and the libraries, take up to 235 MiB more."""
 _MOST_MB: Final = 1000

@@ -28,6 +28,7 @@ from tests.publisher.report.torque_site import table
 NOVEMBER, DECEMBER = 1_793_491_200, 1_796_083_200
 SINCE, UNTIL = 1_577_836_800, 1_798_761_600
 """2020 to 2026."""
+pytestmark = pytest.mark.filterwarnings("ignore:Creating scratch directories is taking:UserWarning")  # a busy host
 ON_ANY_PORT: Final[dict[str, Any]] = {
     "host": "127.0.0.1",
     "dashboard_address": "127.0.0.1:0",
