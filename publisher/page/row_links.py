@@ -49,7 +49,7 @@ class _RowLinks:
         self._places = {column.name: place for place, column in enumerate(report.columns)}
         self._period = next((name for name in (*PERIODS, _PERIOD) if name in self._places), None)
         self._bounds = self._periods()
-        self._columns = {f"of_{key}" if f"of_{key}" in self._places else key: key for key in report.facts.get("by", ())}
+        self._columns = {column.name: column.key for column in report.columns if column.key}
         """The key of each column that rows are grouped by."""
 
     def of_all(self, footer: tuple[Cell, ...]) -> str:

@@ -69,7 +69,7 @@ def grouped_report(
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
-        columns=(*(Column(key, "text") for key in by), *kind.columns),
+        columns=(*(Column(key, "text", key=key) for key in by), *kind.columns),
         rows=tuple((*label, *cells) for label, cells in groups) if by or of_all is None else (of_all,),
         rows_named=kind.rows_named,
         footer=("total", *[None] * (len(by) - 1), *of_all) if by and of_all else (),

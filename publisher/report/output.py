@@ -60,28 +60,19 @@ def is_text(column: Column) -> bool:
     return column.kind in _TEXT
 
 
-def grouping_columns(report: Report) -> set[str]:
-    """The columns that rows are grouped by; an empty cell of them is a group without a name."""
-    return {column for key in report.facts.get("by", ()) for column in (key, f"of_{key}")}
-
-
 def text_rows(report: Report) -> list[list[str]]:
     """The rows of the columns that are shown, for people, with that of the total; no rows if nothing matched."""
     if report.nothing:
         return []
-    keys = grouping_columns(report)
     rows = (*report.rows, *([report.footer] if report.footer else []))
-    texts = [
-        _texts_of(column, [row[report.columns.index(column)] for row in rows], is_key=column.name in keys)
-        for column in shown_columns(report)
-    ]
+    texts = [_texts_of(column, [row[report.columns.index(column)] for row in rows]) for column in shown_columns(report)]
     return [list(row) for row in zip(*texts, strict=True)]
 
 
-def _texts_of(column: Column, cells: list[Cell], *, is_key: bool) -> list[str]:
+def _texts_of(column: Column, cells: list[Cell]) -> list[str]:
     """The cells of a column for people: with thousands separators, few decimals, and the unit if it differs by cell."""
     if column.kind == "text":
-        return ["" if cell is None else str(cell) or (UNKNOWN_NAME if is_key else "") for cell in cells]
+        return ["" if cell is None else str(cell) or (UNKNOWN_NAME if column.key else "") for cell in cells]
     numbers = [cell for cell in cells if isinstance(cell, int | float)]
     largest = max(map(abs, numbers), default=0.0)
     return ["" if cell is None else _text_of(cell, column, largest) for cell in cells]
@@ -149,10 +140,8 @@ def to_prometheus(report: Report) -> str:
 
     Of the columns of a person's SQL, texts and instants are.
     """
-    keys = grouping_columns(report)
     names = numbered([_prometheus_name(column) for column in report.columns])
-    is_label = [column.name in keys or (column.of_sql and is_text(column)) for column in report.columns]
-    places = [place for place, holds in enumerate(is_label) if holds]
+    places = [place for place, column in enumerate(report.columns) if column.key or (column.of_sql and is_text(column))]
     labels = [names[place] for place in places]
     registry = CollectorRegistry(auto_describe=False)
     families = []

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from publisher.errors import UsageError
-from publisher.report.output import grouping_columns, heading
+from publisher.report.output import heading
 from publisher.report.plot.style import instants_of
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, others
 from publisher.report.request import ReportRequest
@@ -80,9 +80,10 @@ def ranked(report: Report, request: ReportRequest) -> Report:
     if (request.sort is None and request.top is None) or report.nothing or report.total is not None:
         return report
     order = order_of(report, request.sort)
-    grouped_by = grouping_columns(report)
-    keys = _places(report, grouped_by - _TIMES) or _places(report, grouped_by)
-    times = [place for place in _places(report, _TIMES) if place not in keys] if keys else []
+    grouped_by = [place for place, column in enumerate(report.columns) if column.key]
+    keys = [place for place in grouped_by if report.columns[place].name not in _TIMES] or grouped_by
+    of_times = [place for place, column in enumerate(report.columns) if column.name in _TIMES]
+    times = [place for place in of_times if place not in keys] if keys else []
     keys_or_all = keys or list(range(len(report.columns)))
     cells: dict[_Key, list[Cell]] = {}
     for row in report.rows:
@@ -114,11 +115,6 @@ def ranked(report: Report, request: ReportRequest) -> Report:
         plots=tuple(_plot_of(plot, request, order, keys, report) for plot in report.plots),
         notes=(*filter(None, [note]), *report.notes),
     )
-
-
-def _places(report: Report, names: Iterable[str]) -> list[int]:
-    chosen = set(names)
-    return [place for place, column in enumerate(report.columns) if column.name in chosen]
 
 
 def _cells(row: Sequence[Cell], places: Iterable[int]) -> _Key:

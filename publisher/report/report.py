@@ -52,6 +52,8 @@ class Column(msgspec.Struct, frozen=True):
     """How the cells of several groups become the cell of all of them; empty: they cannot."""
     decimals: int | None = None
     """How many decimals tables show; None: as many as the largest number needs."""
+    key: str = ""
+    """The key by which rows are grouped and of which it has the values; an empty cell is a group without a name."""
     of_sql: bool = False
     """Whether a person's SQL names it: headings do not alter the name, and its texts distinguish the rows."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
@@ -96,8 +96,6 @@ class ReportContext:
     def known_until(self, request: ReportRequest) -> int | None:
         """The time up to which every source was read, or to which the archive has months; None if it is unknown."""
         if request.archive is not None:
-            from publisher.report.archive import months_in  # noqa: PLC0415 - archives are a leaf
-
             return max((month_bounds(month)[1] for month in months_in(request.archive)), default=None)
         if self._store is None:
             return None
@@ -122,14 +120,13 @@ class ReportContext:
             if month_bounds(month)[0] < request.stop and month_bounds(month)[1] > request.start
         }
 
-    def purged_note(self, request: ReportRequest) -> str:
-        """The note on the months of `purged`; empty if there are none."""
-        months = ", ".join(f"{month} ({count:,} jobs)" for month, count in self.purged(request).items())
-        if not months:
-            return ""
-        return (
-            f"Not counted, because they were purged from the store: {months}. Read an archive of them with --archive."
-        )
+
+def purged_note(purged: Mapping[Month, int]) -> str:
+    """The note on these months and their numbers of runs, of `ReportContext.purged`; empty if there are none."""
+    if not purged:
+        return ""
+    months = ", ".join(f"{month} ({count:,} jobs)" for month, count in purged.items())
+    return f"Not counted, because they were purged from the store: {months}. Read an archive of them with --archive."
 
 
 def running_note(request: ReportRequest) -> tuple[str, ...]:

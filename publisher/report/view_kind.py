@@ -322,7 +322,7 @@ PATHS: Final = ViewKind(
     row_jobs=RowJobs(filters={"cluster": "cluster", "job": "job"}, runs="last"),
     needs="events",
     columns=(
-        Column("path", "text"), Column("jobs", "count", adds="sum"), Column("share", "ratio", adds="sum"),
+        Column("path", "text", key="path"), Column("jobs", "count", adds="sum"), Column("share", "ratio", adds="sum"),
         Column("example", "text"),
     ),
     more_columns=(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -11,8 +12,8 @@ from publisher.report.plot.style import limited
 from publisher.report.ranking import ranked
 from publisher.report.report import IDLE_NODES, Report
 from publisher.report.request import ReportRequest, require_cluster
-from publisher.report.runs import ReportContext
-from publisher.report.view_kind import VIEW_KINDS, ViewKind, view_kind
+from publisher.report.runs import ReportContext, purged_note
+from publisher.report.view_kind import ViewKind, view_kind
 from publisher.text import counted
 
 _OF_PAYERS: Final = frozenset({"account", "project", "user", "vo"})
@@ -21,77 +22,59 @@ _OF_PAYERS: Final = frozenset({"account", "project", "user", "vo"})
 _TO_COME: Final = "The interval begins after now: no job can have run yet."
 
 
-class ReportView(Protocol):
-    """Makes the report of a request. Raises `UsageError`."""
-
-    def __call__(self, context: ReportContext, request: ReportRequest) -> Report:
-        """The report."""
-        ...
-
-
 def make(name: str, context: ReportContext, request: ReportRequest) -> Report:
     """The report of a view. Raises `UsageError` for an unknown view, and for options that it does not support."""
     kind = view_kind(name)
     request.require_keys(kind)
     require_cluster(kind, request)
-    view: ReportView = importlib.import_module(f"publisher.report.views.{kind.name}").view
-    report = _with_unused_keys(ranked(view(context, request), request), kind, request)
-    report = _with_sql(report, kind)
-    report = with_purged(_with_suspects(report, context), context, request)
-    return _with_limits(report, context, request)
-
-
-def _with_sql(report: Report, kind: ViewKind) -> Report:
-    """The report whose SQL says what is computed after it."""
+    view: Callable[[ReportContext, ReportRequest], Report] = importlib.import_module(
+        f"publisher.report.views.{kind.name}"
+    ).view
+    made = view(context, request)
+    report = ranked(made, request)
+    purged = context.purged(msgspec.structs.replace(request, start=made.start, stop=made.stop)) if kind.of_runs else {}
+    known_until = context.known_until(request) if kind.of_runs else None
+    plots = tuple(limited(plot, report.stop, context.now, known_until) for plot in report.plots)
+    is_to_come = any(whole.x and not plot.x for whole, plot in zip(report.plots, plots, strict=True))
+    also = (
+        _unused_note(made, kind, request),
+        _suspects_note(context.suspects() if kind.of_runs else 0),
+        purged_note(purged),
+        _TO_COME if is_to_come else "",
+    )
+    gone = {"purged": {str(month): count for month, count in purged.items()}} if purged else {}
     after = f"-- Computed from these rows, not in SQL: {kind.after_sql}.\n" if report.sql and kind.after_sql else ""
-    return msgspec.structs.replace(report, sql=report.sql + after)
+    return msgspec.structs.replace(
+        report,
+        timezone=request.timezone if report.timezone == "UTC" else report.timezone,
+        plots=plots,
+        notes=(*report.notes, *filter(None, also)),
+        sql=report.sql + after,
+        facts={**report.facts, **gone},
+    )
 
 
-def _with_unused_keys(report: Report, kind: ViewKind, request: ReportRequest) -> Report:
-    """The report with a note on keys of which no row has a value, as with `project` where the batch system has
-    accounts."""
-    names = [column.name for column in report.columns]
-    of_jobs = [row for row in report.rows if row[0] != IDLE_NODES]
+def _unused_note(made: Report, kind: ViewKind, request: ReportRequest) -> str:
+    """The note on keys of which no row has a value, as with `project` where the batch system has accounts; empty if
+    there are none, or if the view has only the largest rows."""
+    of_jobs = [row for row in made.rows if row[0] != IDLE_NODES] if made.total is None else []
     unused = [
-        key for key in request.by if key in names and of_jobs and not any(row[names.index(key)] for row in of_jobs)
+        column.key
+        for place, column in enumerate(made.columns)
+        if column.key in request.by and of_jobs and not any(row[place] for row in of_jobs)
     ]
     if not unused:
-        return report
+        return ""
     others = ", ".join(key for key in kind.keys if key in _OF_PAYERS and key not in request.by)
     advice = f": group by another key, such as {others}" if others else ""
-    note = f"No job has a value for {' or '.join(unused)}{advice}."
-    return msgspec.structs.replace(report, notes=(*report.notes, note))
+    return f"No job has a value for {' or '.join(unused)}{advice}."
 
 
-def _with_limits(report: Report, context: ReportContext, request: ReportRequest) -> Report:
-    """The report with pictures that end now and know what is incomplete, in the time zone of the request."""
-    known_until = context.known_until(request) if VIEW_KINDS[report.view].of_runs else None
-    plots = tuple(limited(plot, report.stop, context.now, known_until) for plot in report.plots)
-    timezone = request.timezone if report.timezone == "UTC" else report.timezone
-    is_to_come = any(whole.x and not plot.x for whole, plot in zip(report.plots, plots, strict=True))
-    notes = (*report.notes, _TO_COME) if is_to_come else report.notes
-    return msgspec.structs.replace(report, plots=plots, timezone=timezone, notes=notes)
-
-
-def _with_suspects(report: Report, context: ReportContext) -> Report:
-    """The report with a note on the suspect jobs that are not counted."""
-    count = context.suspects() if VIEW_KINDS[report.view].of_runs else 0
+def _suspects_note(count: int) -> str:
+    """The note on suspect jobs, which are not counted; empty if there are none."""
     if not count:
-        return report
-    note = (
+        return ""
+    return (
         f"{counted(count, 'suspect job')} of any time {'is' if count == 1 else 'are'} held and not counted: "
         "`usage-publisher collect --unreadable` lists them."
     )
-    return msgspec.structs.replace(report, notes=(*report.notes, note))
-
-
-def with_purged(report: Report, context: ReportContext, request: ReportRequest) -> Report:
-    """The report with a note on the months of its interval that were purged from the store, and how many runs."""
-    if not VIEW_KINDS[report.view].of_runs:
-        return report
-    request = msgspec.structs.replace(request, start=report.start, stop=report.stop)
-    gone, note = context.purged(request), context.purged_note(request)
-    if not gone:
-        return report
-    facts = {**report.facts, "purged": {str(month): count for month, count in gone.items()}}
-    return msgspec.structs.replace(report, notes=(*report.notes, note), facts=facts)

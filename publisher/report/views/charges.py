@@ -28,7 +28,7 @@ from publisher.report.inventory import INFERRED
 from publisher.report.ranking import order_of
 from publisher.report.report import EVERYONE, UNKNOWN_NAME, Cell, Column, Plot, Report, Series, others
 from publisher.report.request import ReportRequest
-from publisher.report.runs import ReportContext
+from publisher.report.runs import ReportContext, purged_note
 from publisher.report.statements.closed import PriceList, closed_price_list, closed_statements
 from publisher.report.statements.items import (
     UNIT_MS,
@@ -70,7 +70,7 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
         for statement in month_charges(context, msgspec.structs.replace(request, start=start, stop=stop)).all:
             year[statement.payer] = year.get(statement.payer, Decimal(0)) + statement.total
     earlier = msgspec.structs.replace(request, start=month_bounds(Month(month.year, 1))[0], stop=request.start)
-    purged = context.purged_note(earlier) if month.month > 1 else ""
+    purged = purged_note(context.purged(earlier)) if month.month > 1 else ""
     return msgspec.structs.replace(
         made,
         all=tuple(
@@ -131,7 +131,7 @@ def month_charges(
         nothing=None if made_statements else nothing,
         made_at=context.now,
         settings=context.config.statements,
-        purged=context.purged_note(request),
+        purged=purged_note(context.purged(request)),
         zone=settings.timezone,
         sql=charged.met.sql,
     )
@@ -204,7 +204,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         start=made.start,
         stop=made.stop,
         timezone=made.zone,
-        columns=(Column(made.by, "text"), *CHARGES.made_columns(currency=made.currency)),
+        columns=(Column(made.by, "text", key=made.by), *CHARGES.made_columns(currency=made.currency)),
         rows=(
             *(row for statement in made.all for row in _rows(statement)),
             *([_total_row(EVERYONE, made.total)] if len(made.all) > 1 else []),

@@ -151,7 +151,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
-        columns=(*columns[:2], *(Column(key, "text") for key in request.by), *columns[2:]),
+        columns=(*columns[:2], *(Column(key, "text", key=key) for key in request.by), *columns[2:]),
         sorted_by="used_h",
         shown=("period", *request.by, "used_h", "inferred_h", "occupation"),
         rows=tuple(rows),

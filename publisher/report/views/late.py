@@ -16,7 +16,7 @@ from formats.calendar import Month, month_bounds, month_numbered, month_of
 from publisher.errors import UsageError
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.runs import ReportContext
+from publisher.report.runs import ReportContext, purged_note
 from publisher.report.view_kind import LATE
 from publisher.store import registry
 from publisher.store.admin import engine
@@ -54,7 +54,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
                 rows.append(_row(connection, month_numbered(number), request.start, name, change, chosen))
     rows.sort(key=lambda row: (str(row[0]), row[1] != REPORTS, str(row[1])))
     earliest = msgspec.structs.replace(request, start=0, stop=request.start)
-    purged = context.purged_note(earliest)
+    purged = purged_note(context.purged(earliest))
     return Report(
         view=LATE.name,
         title=f"Months that changed since {iso(request.start)}",

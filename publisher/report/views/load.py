@@ -248,7 +248,7 @@ def _by_key(bins: Bins, found: list[_LoadBin], by: tuple[str, ...]) -> _LoadTabl
         msgspec.structs.replace(measure, adds="sum") if adds_up and measure.name in {"active", "queues"} else measure
         for measure in _MEASURES
     )
-    columns = (_START, Column(key, "text"), *measures)
+    columns = (_START, Column(key, "text", key=key), *measures)
     return _LoadTables(columns, rows, _plots(bins, queues, loads, by=key))
 
 

@@ -106,7 +106,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
-        columns=(*columns[:2], *(Column(key, "text") for key in request.by), *columns[2:]),
+        columns=(*columns[:2], *(Column(key, "text", key=key) for key in request.by), *columns[2:]),
         sorted_by="used_h",
         shown=("period", *request.by, "nodes", "available", "in_use", "used_h", "occupation", "share_of_all"),
         rows=tuple(rows),

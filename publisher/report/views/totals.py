@@ -22,7 +22,7 @@ from publisher.report.met import Met
 from publisher.report.plot.style import interval_text, known_sum
 from publisher.report.report import UNKNOWN_NAME, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
-from publisher.report.runs import ReportContext
+from publisher.report.runs import ReportContext, purged_note
 from publisher.report.tables import Reading
 from publisher.report.view_kind import TOTALS
 from publisher.report.view_option import PERIODS
@@ -271,7 +271,7 @@ def _compared(report: Report, made: Totals, context: ReportContext, request: Rep
     gpus = made.all.gpus_wall_ms or before.all.gpus_wall_ms
     note = f"Compared with {interval_text(start, stop, request.timezone)}"
     others = (note for note in before.notes if note != _UNDIVIDED or note not in made.notes)
-    also = (context.purged_note(other), *others)
+    also = (purged_note(context.purged(other)), *others)
     return msgspec.structs.replace(
         report,
         columns=(*report.columns, *TOTALS.more_columns),

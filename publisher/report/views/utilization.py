@@ -168,7 +168,7 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
         site=context.config.site.name,
         start=bins.start,
         stop=bins.stop,
-        columns=(UTILIZATION.columns[0], Column(named, "text"), *UTILIZATION.columns[1:]),
+        columns=(UTILIZATION.columns[0], Column(named, "text", key=key), *UTILIZATION.columns[1:]),
         rows=tuple(rows),
         shown=("start", named, *shown, "jobs"),
         sorted_by=shown[0],

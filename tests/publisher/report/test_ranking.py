@@ -30,7 +30,7 @@ USERS = (("ann", 3, 1.5, 7), ("bob", 5, 0.5, 9), ("", 1, 9.0, None), ("dan", 5, 
 
 def report(rows: tuple[tuple[Any, ...], ...] = USERS, **facts: Any) -> Report:
     columns = (
-        Column("user", "text"), Column("jobs", "count", adds="sum"), Column("mean_s", "number", "s"),
+        Column("user", "text", key="user"), Column("jobs", "count", adds="sum"), Column("mean_s", "number", "s"),
         Column("longest_s", "count", "s", adds="max"),
     )  # fmt: skip
     names = tuple(str(row[0] or "(unknown)") for row in rows)
@@ -94,7 +94,7 @@ def test_a_column_that_there_is_not() -> None:
 
 
 def in_bins() -> Report:
-    columns = (Column("start", "instant"), Column("user", "text"), Column("queue", "number", adds="sum"))
+    columns = (Column("start", "instant"), Column("user", "text", key="user"), Column("queue", "number", adds="sum"))
     amounts = {"ann": (1.0, 5.0), "bob": (4.0, None), "cai": (2.0, 0.5), "dan": (0.0, 1.0)}
     rows = tuple(
         (start, name, values[place])

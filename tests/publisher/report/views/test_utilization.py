@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from publisher.api import Publisher
 from publisher.report.archive_export import Written
+from publisher.report.output import to_prometheus
 from publisher.report.plot.style import MOST_SERIES, folded
-from publisher.report.report import Report
+from publisher.report.report import Report, is_others
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
@@ -107,3 +109,29 @@ def test_a_slave_that_ends_in_another_month_than_its_master_counts_once(tmp_path
         assert publisher.archive(folder) == {"2026-11": Written(1), "2026-12": Written(1)}
         archived = [asked(publisher, bins=1, archive=folder, **month).rows[0][2] for month in (november, december)]
         assert archived == used
+
+
+@pytest.mark.parametrize("key", ["queue", "slots"])
+def test_a_measure_that_has_the_name_of_the_key_is_not_a_key(every_source: Publisher, key: str) -> None:
+    whole, cut = asked(every_source, by=(key,)), asked(every_source, by=(key,), top=1)
+    names = [column.name for column in whole.columns]
+    of_key, measure = names.index(f"of_{key}"), names.index("queue")
+    values = {row[of_key] for row in whole.rows}
+    others = f"others ({len(values) - 1})"
+    expected = (
+        f"1 of {len(values)} values of of_{key} are shown, the largest by queue; {others} is the sum of the others."
+    )
+    assert cut.notes[0] == expected
+    shown = {row[of_key] for row in cut.rows if not is_others(str(row[of_key]))}
+    assert len(shown) == 1
+    of_value = [row for row in whole.rows if row[of_key] in shown]
+    assert [row for row in cut.rows if row[of_key] in shown] == of_value, "in every bin in which it ran"
+    for report in (whole, cut):
+        assert sum(float(str(row[measure])) for row in report.rows) == pytest.approx(
+            sum(float(str(row[measure])) for row in whole.rows)
+        )
+    families = {family.name: family for family in text_string_to_metric_families(to_prometheus(whole))}
+    assert f"usage_publisher_report_utilization_{key}" in families
+    assert {label for family in families.values() for sample in family.samples for label in sample.labels} == {
+        f"of_{key}"
+    }
