@@ -77,9 +77,11 @@ def _spelled(name: str) -> str:
 
 def ranked(report: Report, request: ReportRequest) -> Report:
     """The report sorted and cut as the request says. Raises `UsageError` for a column that it does not have."""
-    if (request.sort is None and request.top is None) or report.nothing or report.total is not None:
+    if (request.sort is None and request.top is None) or report.total is not None:
         return report
     order = order_of(report, request.sort)
+    if report.nothing:
+        return report
     grouped_by = [place for place, column in enumerate(report.columns) if column.key]
     keys = [place for place in grouped_by if report.columns[place].name not in _TIMES] or grouped_by
     of_times = [place for place, column in enumerate(report.columns) if column.name in _TIMES]

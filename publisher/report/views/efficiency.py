@@ -11,7 +11,7 @@ that leave most core hours unused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from publisher.report.archive import CPU_UNKNOWN, MEMORY_UNKNOWN
 from publisher.report.grouping import Grouping, grouped_report, key_axis
 from publisher.report.matching import Matching, columns_of, computed
 from publisher.report.met import Met
+from publisher.report.ranking import Order, order_of, ranked
 from publisher.report.report import Cell, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.row_jobs import JOB_LABEL, POSSIBLE
@@ -57,6 +58,22 @@ _AMOUNTS: Final = (
     f"count(*) FILTER ({_WAITED})",
 )
 """The sums of a group, in the order of `GroupUse`."""
+_JOBS, _CORES, _GPUS, _CPU, _CPU_HELD, _MEMORY, _MEMORY_ASKED, _MEMORY_JOBS, _WAIT, _RAN, _WAITED_JOBS = _AMOUNTS
+_UNUSED: Final = "unused_core_h"
+_IN_SQL: Final[Mapping[str, str]] = {
+    "jobs": _JOBS,
+    "core_h": _CORES,
+    "gpu_h": f"nullif({_GPUS}, 0)",
+    "cpu_h": _CPU,
+    _UNUSED: f"{_CPU_HELD} - {_CPU}",
+    "cpu_efficiency": f"{_CPU} / nullif({_CPU_HELD}, 0)",
+    "cpu_known": f"coalesce({_CPU_HELD}, 0) / nullif({_CORES}, 0)",
+    "memory_efficiency": f"{_MEMORY} / nullif({_MEMORY_ASKED}, 0)",
+    "memory_known": f"{_MEMORY_JOBS} / {_JOBS}",
+    "waiting_over_running": f"{_WAIT} / nullif({_RAN}, 0)",
+    "waiting_known": f"{_WAITED_JOBS} / {_JOBS}",
+}
+"""What the columns are sorted by where SQL selects the rows: as `GroupUse.amounts`, in any unit."""
 
 
 class GroupUse(msgspec.Struct, frozen=True):
@@ -116,10 +133,13 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     request.require_interval()
     buffers_mb = EACH_JOB_MB if "job" in request.by else GROUPING_MB
     reading = Reading(columns_of(request, *_COLUMNS), buffers_mb=buffers_mb)
-    made = computed(context, request, reading, "ended", lambda matching: _made(matching, request))
+    empty = msgspec.structs.replace(grouped_report(EFFICIENCY, context, request, (), None), sorted_by=_UNUSED)
+    order = order_of(empty, request.sort)
+    made = computed(context, request, reading, "ended", lambda matching: _made(matching, request, order))
     shown = len(made.groups)
+    which = "those with most unused core hours" if request.sort is None else order.words
     note = (
-        f"{shown:,} of {made.total:,} jobs are shown, those with most unused core hours: choose how many with --top."
+        f"{shown:,} of {made.total:,} jobs are shown, {which}: choose how many with --top."
         if shown < made.total
         else ""
     )
@@ -130,18 +150,20 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     if made.impossible:
         notes.append(f"Jobs left out, because their cores or wall times are impossible: {made.impossible:,}.")
     groups = ((label, use.amounts()) for label, use in made.groups)
-    return msgspec.structs.replace(
+    report = msgspec.structs.replace(
         grouped_report(EFFICIENCY, context, request, groups, made.all.amounts()),
-        total=made.total if shown < made.total else None,
-        sorted_by="unused_core_h",
+        sorted_by=_UNUSED,
         plots=_plots(request, made) if request.by and made.groups else (),
         notes=(*notes, *made.met.notes()),
         nothing=made.met.nothing(),
         sql=made.sql,
     )
+    if shown == made.total:
+        return report
+    return msgspec.structs.replace(ranked(report, msgspec.structs.replace(request, top=None)), total=made.total)
 
 
-def _made(matching: Matching, request: ReportRequest) -> _Efficiency:
+def _made(matching: Matching, request: ReportRequest, order: Order) -> _Efficiency:
     grouping = Grouping.of(request, own={_JOB: JOB_LABEL})
     possible = grouping.runs("matching", where=POSSIBLE)
     whole = f"SELECT {', '.join(_AMOUNTS)} FROM {possible}"  # noqa: S608 - names of ours
@@ -155,9 +177,10 @@ def _made(matching: Matching, request: ReportRequest) -> _Efficiency:
     # Two clusters have jobs of one number.
     grouped = grouping.sums(_AMOUNTS, possible, *(["cluster"] if by_job else []))
     made.total = matching.rows(f"SELECT count(*) FROM ({grouped})")[0][0]  # noqa: S608 - as above
-    order = f"{_AMOUNTS[4]} - {_AMOUNTS[3]} DESC NULLS LAST, " if by_job else ""
+    sorted_by = grouping.names[order.place] if order.column.key else _IN_SQL[order.column.name]
+    first = f"{sorted_by} {'DESC' if order.descending else 'ASC'} NULLS LAST, " if by_job else ""
     limit = f" LIMIT {request.top or _MOST_JOBS}" if by_job else ""
-    statement = f"{grouped} ORDER BY {order}{', '.join(grouping.names)}{limit}"
+    statement = f"{grouped} ORDER BY {first}{', '.join(grouping.names)}{limit}"
     made.groups = [(label, _use(sums)) for label, sums in map(grouping.split, matching.rows(statement))]
     made.sql = matching.text(statement)
     return made

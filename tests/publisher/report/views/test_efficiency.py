@@ -8,6 +8,7 @@ import pytest
 
 from formats.job import Host, Job
 from publisher.api import Publisher
+from publisher.errors import UsageError
 from publisher.report.columns import batch_of, slim_of
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
@@ -109,3 +110,33 @@ def test_the_sql_of_the_view(every_source: Publisher) -> None:
     assert made.startswith("CREATE TEMP VIEW inside AS SELECT * FROM entries WHERE")
     assert "-- asked_job: the jobs that match 1*;" in made
     assert made.rstrip().endswith("GROUP BY key0 ORDER BY key0;")
+
+
+SORTS = (
+    "core_h", "+core_h", "gpu_h", "+cpu_h", "+unused_core_h", "cpu_efficiency", "+cpu_efficiency", "+cpu_known",
+    "+memory_efficiency", "memory_known", "+memory_known", "waiting_over_running", "+waiting_known", "job", "-user",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_jobs_are_selected_by_the_column_that_is_named(every_source: Publisher, sort: str) -> None:
+    one_cluster = {"cluster": "default"}  # two have jobs of one number
+    whole = view(every_source, by=("job", "user"), top=1000, sort=sort, filters=one_cluster)
+    found = view(every_source, by=("job", "user"), top=7, sort=sort, filters=one_cluster)
+    place = [column.name for column in whole.columns].index(sort.lstrip("+-"))
+    assert [row[place] for row in found.rows] == [row[place] for row in whole.rows[:7]]
+    assert set(found.rows) <= set(whole.rows)
+    assert found.total == whole.total == len(whole.rows)
+    first = "first" if sort == "job" else "last" if sort == "-user" else "smallest" if sort[0] == "+" else "largest"
+    assert (
+        found.notes[0]
+        == f"7 of {found.total} jobs are shown, the {first} by {sort.lstrip('+-')}: choose how many with --top."
+    )
+
+
+def test_an_unknown_column_is_refused_where_only_some_jobs_are_shown(every_source: Publisher) -> None:
+    for asked in ({"by": ("job",)}, {"by": ("job",), "filters": {"user": "nobody"}}, {"filters": {"user": "nobody"}}):
+        with pytest.raises(UsageError, match="efficiency has no column 'nonsense'"):
+            view(every_source, sort="nonsense", **asked)
+    with pytest.raises(UsageError, match="totals has no column 'nonsense'"):
+        view(every_source, "totals", sort="nonsense", filters={"user": "nobody"})
