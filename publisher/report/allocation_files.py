@@ -7,17 +7,17 @@ without the column of parents is refused.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from publisher.config.allocations import Allocation, AllocationFile, overlap_of
 from publisher.config.schema import Config
 from publisher.errors import ConfigError
-from publisher.text import counted, iso, problem_text
+from publisher.report.settings_csv import refused, rows
+from publisher.text import counted, iso
 
 _KEY: Final = "allocation_files"
 _COLUMNS: Final = frozenset(Allocation.model_fields) - {"subaccounts"}
@@ -41,26 +41,9 @@ def all_allocations(config: Config) -> tuple[tuple[Allocation, ...], tuple[str, 
     return tuple(allocations), tuple(notes)
 
 
-def _rows(file: AllocationFile, delimiter: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """The cells of each row by their columns, and its line. Raises `ConfigError`."""
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
-    try:
-        with file.path.open(encoding="utf-8-sig", newline="") as lines:
-            rows = csv.reader(lines, delimiter=delimiter, quoting=quoting)
-            heading = [name.strip() for name in next(rows, [])]
-            for row in rows:
-                cells = [cell.strip() for cell in row]
-                if len(cells) > len(heading):
-                    raise _refused(file, rows.line_num, "it has more cells than the first line has columns")
-                if any(cells):
-                    yield rows.line_num, dict.fromkeys(heading, "") | dict(zip(heading, cells, strict=False))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{file.path} cannot be read: {problem_text(error)}", key=_KEY) from error
-
-
 def _of_csv(file: AllocationFile) -> Iterator[Allocation]:
     times = {"since": iso(file.since), "until": iso(file.until)}
-    for line, cells in _rows(file, ","):
+    for line, cells in rows(file.path, _KEY):
         if unknown := sorted(cells.keys() - _COLUMNS):
             hint = f"Columns are {', '.join(sorted(_COLUMNS))}"
             raise ConfigError(f"{file.path} has an unknown column {unknown[0]!r}", key=_KEY, hint=hint)
@@ -69,16 +52,17 @@ def _of_csv(file: AllocationFile) -> Iterator[Allocation]:
 
 
 def _of_sacctmgr(file: AllocationFile, notes: list[str]) -> Iterator[Allocation]:
-    rows = [*_rows(file, "|")]
-    parent = next((name for name in _PARENT if rows and name in rows[0][1]), _PARENT[0])
-    if missing := [name for name in (*_OF_ASSOCIATIONS, parent) if rows and name not in rows[0][1]]:
-        raise ConfigError(f"{file.path} has no column {missing[0]}", key=_KEY, hint=f"Save what `{_COMMAND}` prints")
+    hint = f"Save what `{_COMMAND}` prints"
+    table = [*rows(file.path, _KEY, needed=_OF_ASSOCIATIONS, hint=hint, delimiter="|")]
+    parent = next((name for name in _PARENT if table and name in table[0][1]), "")
+    if table and not parent:
+        raise ConfigError(f"{file.path} has no column {_PARENT[0]}", key=_KEY, hint=hint)
     below: dict[tuple[str, str], list[str]] = {}
-    for _line, cells in rows:
+    for _line, cells in table:
         if not cells["User"] and cells[parent]:
             below.setdefault((cells["Cluster"], cells[parent]), []).append(cells["Account"])
     not_read: dict[str, int] = {}
-    for line, cells in rows:
+    for line, cells in table:
         limits = [word.partition("=") for word in cells["GrpTRESMins"].split(",") if word]
         holder = {"cluster": cells["Cluster"], "account": cells["Account"]}
         if cells["User"]:
@@ -89,7 +73,7 @@ def _of_sacctmgr(file: AllocationFile, notes: list[str]) -> Iterator[Allocation]
                 not_read[what] = not_read.get(what, 0) + 1
                 continue
             if not minutes.isdecimal():
-                raise _refused(file, line, f"{resource}={minutes} is not a number of minutes")
+                raise refused(file.path, line, f"{resource}={minutes} is not a number of minutes", _KEY)
             words = {
                 "name": " / ".join([holder["account"], *([holder["user"]] if "user" in holder else [])]),
                 "resource": _RESOURCES[resource],
@@ -122,8 +106,4 @@ def _allocation(file: AllocationFile, line: int, cells: Mapping[str, Any]) -> Al
     except ValidationError as error:
         first = error.errors()[0]
         where = "".join(f"{part}: " for part in first["loc"])
-        raise _refused(file, line, f"{where}{first['msg'].removeprefix('Value error, ')}") from None
-
-
-def _refused(file: AllocationFile, line: int, problem: str) -> ConfigError:
-    return ConfigError(f"{file.path}, line {line}: {problem}", key=_KEY)
+        raise refused(file.path, line, f"{where}{first['msg'].removeprefix('Value error, ')}", _KEY) from None

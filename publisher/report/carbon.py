@@ -7,7 +7,6 @@ them has no known emissions.
 
 from __future__ import annotations
 
-import csv
 from decimal import Decimal
 from itertools import pairwise
 from typing import Final
@@ -16,8 +15,8 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 
 from publisher.config.energy import MILLI, Energy, Intensity
-from publisher.errors import ConfigError
-from publisher.text import counted, iso, problem_text, zoned_instant_s
+from publisher.report.settings_csv import refused, rows
+from publisher.text import counted, iso, zoned_instant_s
 
 HOUR_S: Final = 3600
 _COLUMNS: Final = ("start", "g_per_kwh")
@@ -40,27 +39,14 @@ def carbon_hours(settings: Energy) -> tuple[CarbonHour, ...]:
     path = settings.carbon_file
     if path is None:
         return ()
-    try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {problem_text(error)}", key=_KEY) from error
-    rows = csv.reader(text.splitlines())
-    heading = [name.strip() for name in next(rows, [])]
-    if missing := [name for name in _COLUMNS if name not in heading]:
-        raise ConfigError(
-            f"{path} has no column {missing[0]}", key=_KEY, hint=f"Its first line must be {','.join(_COLUMNS)}"
-        )
-    places = [heading.index(name) for name in _COLUMNS]
     carbon: list[CarbonHour] = []
-    for row in rows:
-        if not any(cell.strip() for cell in row):
-            continue
+    hint = f"Its first line must be {','.join(_COLUMNS)}"
+    for line, cells in rows(path, _KEY, needed=_COLUMNS, hint=hint):
+        start, intensity = (cells[name] for name in _COLUMNS)
         try:
-            start, intensity = (row[place].strip() for place in places)
             carbon.append(_hour(carbon[-1] if carbon else None, zoned_instant_s(start), _milligrams(intensity)))
-        except (ValueError, IndexError) as error:
-            problem = "it has too few cells" if isinstance(error, IndexError) else str(error)
-            raise ConfigError(f"{path}, line {rows.line_num}: {problem}", key=_KEY) from error
+        except ValueError as error:
+            raise refused(path, line, str(error), _KEY) from error
     return tuple(carbon)
 
 

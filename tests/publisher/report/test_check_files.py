@@ -32,6 +32,11 @@ def findings(folder: Path, content: str | None, **table: Any) -> list[tuple[str,
         ("start,g_per_kwh\n2026-10-25T02:00,3\n", ("red", "x, line 2: '2026-10-25T02:00' has no zone")),
         ("start,g_per_kwh\n2026-10-25T02:00Z,3\n", ("green", "x: 1 hour, the last is 2026-10-25T02:00:00Z")),
         ("start,g_per_kwh\n", ("green", "x: 0 hours")),
+        (f'start,g_per_kwh\n2026-10-25T02:00Z,"{"3" * 140_000}', ("red", "x cannot be read: field larger than field")),
+        ('start,g_per_kwh,by\n2026-10-25T02:00Z,3,"me\n2026-10-25T03:00Z,4,me\n', ("red", "x cannot be read: unexp")),
+        ("start,g_per_kwh\n2026-10-25T02:00Z,3,5\n", ("red", "x, line 2: it has more cells than the first line has")),
+        ("start,g_per_kwh\n2026-10-25T02:00Z,3,\n,,\n", ("green", "x: 1 hour")),
+        ("start,g_per_kwh,g_per_kwh\n2026-10-25T02:00Z,3,4\n", ("red", "x has two columns g_per_kwh")),
     ],
 )
 def test_carbon(tmp_path: Path, content: str | None, found: tuple[str, str]) -> None:
@@ -69,6 +74,7 @@ def test_the_database_of_ceems(tmp_path: Path) -> None:
         (None, ("red", "x cannot be read: No such file or directory")),
         (f"{ALLOCATIONS}ada,6,2026-11-30,2026-12-05\n", ("red", "two allocations overlap")),
         (ALLOCATIONS, ("green", "1 allocation can be read")),
+        (f'{ALLOCATIONS}"bob,5,2026-11-01,2026-12-01\n', ("red", "x cannot be read: unexpected end of data")),
     ],
 )
 def test_allocations(tmp_path: Path, content: str | None, found: tuple[str, str]) -> None:

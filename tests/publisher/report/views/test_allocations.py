@@ -234,6 +234,8 @@ def test_limits_of_associations_are_those_of_the_accounts_below_too(tmp_path: Pa
     [
         ("|ParentName|", "|Share|", "has no column ParentName"),
         ("|GrpTRESMins|", "|GrpCPUs|", "has no column GrpTRESMins"),
+        (ASSOCIATIONS, "", "has no column Cluster"),
+        ("|||science|cpu=1000|", "|||science", "a.txt, line 5: it has too few cells"),
         ("cpu=1000", "cpu=16h", "a.txt, line 5: cpu=16h is not a number of minutes"),
         ("cpu=1000", "cpu=0", "a.txt, line 5: amount: Input should be greater than 0"),
     ],
