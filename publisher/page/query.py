@@ -140,8 +140,10 @@ def jobs_fields(query: Mapping[str, str], now: int, person: Person) -> tuple[Fie
 
 
 def _interval(query: Mapping[str, str], now: int, known: tuple[int | None, int | None]) -> tuple[int, int]:
-    """The interval: `since` to `until`, or `days` long; without an end up to the end of today."""
+    """The interval: `since` to `until`, or `days` from the one or before the other; without either, up to the end of
+    today."""
     tomorrow = now - now % DAY_S + DAY_S
+    stop = _moment("until", query, now) if query.get("until") else None
     days = _whole("days", query.get("days", ""), _MOST_DAYS)
     first = known[0] if known[0] is not None else now
     if query.get("since"):
@@ -149,10 +151,8 @@ def _interval(query: Mapping[str, str], now: int, known: tuple[int | None, int |
     elif "since" in query:
         start = first - first % DAY_S
     else:
-        start = tomorrow - (days or DEFAULT_DAYS) * DAY_S
-    if query.get("until"):
-        stop = _moment("until", query, now)
-    else:
+        start = (tomorrow if stop is None else stop) - (days or DEFAULT_DAYS) * DAY_S
+    if stop is None:
         stop = max(tomorrow, start + DAY_S) if days is None else start + days * DAY_S
     if start >= stop:
         raise UsageError("until must be after since")
@@ -334,10 +334,11 @@ def _month_field(query: Mapping[str, str], now: int) -> Field:
 
 def _interval_fields(query: Mapping[str, str], now: int) -> list[Field]:
     given = [query.get("since"), query.get("until")]
-    if given[1] is None and (given[0] is None or "days" in query):
+    if given[0] is None or (given[1] is None and "days" in query):
         with suppress(UsageError):  # a page shows it
-            start, stop = _interval(query, now, (None, None))
-            given = [(iso(start) or "")[:10] if given[0] is None else given[0], (iso(stop) or "")[:10]]
+            bounds = _interval(query, now, (None, None))
+            made = [(iso(bound) or "").removesuffix("T00:00:00Z") for bound in bounds]
+            given = [own if text is None else text for text, own in zip(given, made, strict=True)]
     return [
         Field(name=name, label=label, value=value or "", type="date" if not value or _DATE.fullmatch(value) else "text")
         for (name, label), value in zip((("since", "Since"), ("until", "Until (not included)")), given, strict=True)

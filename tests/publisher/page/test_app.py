@@ -18,13 +18,15 @@ from lxml import html
 
 from publisher.api import Publisher
 from publisher.errors import StoreMissingError
+from publisher.page import query as page_query
 from publisher.page.app import PageContent, application
-from publisher.page.auth import People, Person, Sessions
+from publisher.page.auth import EVERYBODY, People, Person, Sessions
 from publisher.page.job_pages import JobPages
 from publisher.page.report_pages import ReportPages, ReportSource
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import VIEW_KINDS
 from publisher.sources.base import Window
+from publisher.text import moment_s
 from tests.publisher.cli.program import Program
 from tests.publisher.page.conftest import DAY, EVIL, JOBS, TOKENS, act_line, token_file
 
@@ -194,6 +196,26 @@ def test_what_makes_no_sense_is_reported_beside_the_form(opened: PageClient, que
     assert found.status_code == 400
     assert said in found.text
     assert 'id="f-since"' in found.text
+
+
+@pytest.mark.parametrize(
+    ("query", "since", "until"),
+    [
+        ({"days": "7", "until": "2026-10-01"}, "2026-09-24", "2026-10-01"),
+        ({"until": "2026-10-01"}, "2026-09-01", "2026-10-01"),
+        ({"days": "2", "until": "2026-10-01T12:00Z"}, "2026-09-29T12:00:00Z", "2026-10-01T12:00Z"),
+        ({"days": "7", "since": "2026-10-01"}, "2026-10-01", "2026-10-08"),
+        ({"days": "7"}, "2026-11-25", "2026-12-02"),
+    ],
+)
+def test_days_are_counted_from_the_bound_that_is_given(query: dict[str, str], since: str, until: str) -> None:
+    """As on the command line; and the form shows the same interval."""
+    now = NOW + 5
+    kind = VIEW_KINDS["totals"]
+    request = page_query.parse(kind, query, now, (None, None), EVERYBODY).request
+    assert (request.start, request.stop) == (moment_s(since, now), moment_s(until, now))
+    form = {field.name: field.value for field in page_query.fields(kind, query, now, EVERYBODY)}
+    assert (form["since"], form["until"]) == (since, until)
 
 
 @pytest.mark.parametrize("view", [name for name, kind in VIEW_KINDS.items() if kind.roles and not kind.needs])
