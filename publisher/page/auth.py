@@ -168,7 +168,7 @@ class Sessions:
     """The sessions of one server; they end with it. `clock` returns epoch seconds. Thread-safe."""
 
     def __init__(self, lasting_s: float, clock: Callable[[], int], *, most: int = MOST) -> None:
-        self._lasting_s = int(lasting_s)
+        self._lasting_s = lasting_s
         self._most = most
         self._clock = clock
         self._open: OrderedDict[str, _PageSession] = OrderedDict()
@@ -187,11 +187,13 @@ class Sessions:
         """The digest of the token that a session was begun with; None if the session is not known or has ended."""
         with self._lock:
             session = self._open.get(_digest(cookie))
-            age = elapsed_s(session.began, self._clock()) if session is not None else 0
+            if session is None:
+                return None
+            age = elapsed_s(session.began, self._clock())
             if age is None or age >= self._lasting_s:
                 del self._open[_digest(cookie)]  # also if it began at a later time than now: a clock was wrong
                 return None
-        return None if session is None else session.token_digest
+        return session.token_digest
 
     def end(self, cookie: str) -> None:
         """End a session, if it is known."""

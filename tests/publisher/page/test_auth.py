@@ -124,3 +124,13 @@ def test_managers_see_no_single_jobs_in_rows_either(role: Role, *, may: bool) ->
     else:
         with pytest.raises(UsageError, match="'job' is not a key of efficiency"):
             parse(EFFICIENCY, {"by": "job"}, 0, (None, None), person)
+
+
+def test_a_session_of_less_than_a_second() -> None:
+    now = [1000]
+    kept = Sessions(0.5, lambda: now[0])
+    assert kept.token_digest("unknown") is None
+    cookie = kept.begin("digest")
+    assert kept.token_digest(cookie) == "digest"
+    now[0] += 1
+    assert kept.token_digest(cookie) is None
