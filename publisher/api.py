@@ -24,6 +24,7 @@ from publisher.config.schema import Config
 from publisher.configured_store import ConfiguredStore
 from publisher.errors import StoreError, TargetBusyError, UsageError
 from publisher.events import Observer
+from publisher.plugins import required_format
 from publisher.publish.context import Tools
 from publisher.sources.base import Window
 from publisher.store import closed_months as store_closings
@@ -577,8 +578,6 @@ class Publisher:
 
         Raises `UsageError` for an unknown target or format, and for reports of a target that is not sent any.
         """
-        from publisher.plugins import required_format  # noqa: PLC0415
-
         self._targets(target)
         form = required_format(format_name)
         if target and form.shape == "report" and self.config.targets[target].records != format_name:

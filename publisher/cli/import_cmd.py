@@ -13,7 +13,7 @@ from publisher.cli import completion, options
 from publisher.cli.command_group import CommandGroup
 from publisher.cli.exit_code import CREDENTIALS, DONE, REJECTED, WAITING
 from publisher.cli.options import Yes, confirm
-from publisher.cli.output import exact, json_object, say
+from publisher.cli.output import exact, json_object, say, write_configuration
 from publisher.cli.session import session
 from publisher.cli.table import show_table
 from publisher.errors import UsageError
@@ -108,7 +108,6 @@ def ssm_queue(
 
 def _finish(proposal: Proposal, output: Path | None, *, force: bool) -> None:
     """Print the configuration, or write it and print the remarks about it."""
-    from publisher.cli.output import write_configuration  # noqa: PLC0415
     from publisher.config import file as config_file  # noqa: PLC0415
     from publisher.store import registry  # noqa: PLC0415
 

@@ -18,12 +18,12 @@ import typer
 
 from publisher.cli import exit_code
 from publisher.cli.first_answers import Answers
-from publisher.cli.output import json_object, say
+from publisher.cli.output import json_object, require_free, say, write_configuration
 from publisher.cli.questions import UNKNOWN
 from publisher.cli.session import session
 from publisher.errors import UsageError
 from publisher.store.file_owner import as_user
-from publisher.text import counted
+from publisher.text import counted, text_of
 
 
 def register(app: typer.Typer) -> None:
@@ -90,9 +90,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing configuration.")] = False,
 ) -> None:
     """Ask for what no option gives, test each answer, and write a configuration."""
-    from publisher.cli.output import require_free, write_configuration  # noqa: PLC0415
     from publisher.config import file as config_file  # noqa: PLC0415
-    from publisher.text import text_of  # noqa: PLC0415
 
     path = config_file.find(session.config)
     require_free(path, force=force)

@@ -7,13 +7,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from publisher.cli.exit_code import DONE, REJECTED
 from publisher.cli.output import data, json_object, result_json, say
 from publisher.cli.session import session
 from publisher.cli.table import show_table
-from publisher.text import counted, safe
+from publisher.text import counted, iso, safe
 
 if TYPE_CHECKING:
     from formats.base import InspectedRecord, Violation
@@ -152,8 +153,6 @@ def _group_row(record: InspectedRecord) -> list[object]:
 
 
 def _instant(at: int | None) -> str | None:
-    from publisher.text import iso  # noqa: PLC0415
-
     try:
         return None if at is None else iso(at)
     except (ValueError, OverflowError, OSError):
@@ -165,8 +164,6 @@ def _seconds(duration_ms: int | None) -> float | int | None:
 
 
 def _json(inspected: Inspected) -> dict[str, Any]:
-    import msgspec  # noqa: PLC0415
-
     inspection = inspected.inspection
     return {
         "file": inspected.label,
@@ -185,8 +182,6 @@ def _known(result: Inspection | Violation) -> dict[str, Any]:
 
 
 def _record_json(record: InspectedRecord) -> dict[str, Any]:
-    import msgspec  # noqa: PLC0415
-
     more: dict[str, Any] = {"fields": record.fields} if record.fields else {}
     if record.job is not None:
         more["job"] = _harmless(msgspec.to_builtins(record.job.known()))

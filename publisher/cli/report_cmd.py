@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 import msgspec
 import typer
 
+from formats.utilization.measure import KEYS
 from publisher.cli import options
 from publisher.cli.command_group import CommandGroup
 from publisher.cli.output import exact, is_utf8, json_object, picture, say, write_output
@@ -146,7 +147,6 @@ def _report(kind: ViewKind, own: Mapping[str, Any], given: Mapping[str, Any]) ->
 
 
 def _request(kind: ViewKind, own: Mapping[str, Any], given: Mapping[str, Any]) -> ReportRequest:
-    from formats.utilization.measure import KEYS  # noqa: PLC0415
     from publisher.report.request import ReportRequest, require_zone_used  # noqa: PLC0415
 
     keys = tuple(key.strip() for key in own["by"].split(",")) if own.get("by") else ()

@@ -29,6 +29,7 @@ from publisher.errors import (
     TargetError,
     UsageError,
 )
+from publisher.events import several
 from publisher.text import counted, iso
 
 if TYPE_CHECKING:
@@ -252,8 +253,6 @@ class Watch:
 
     def __init__(self, publisher: Publisher, manager: ServiceManager, *, stays: bool) -> None:
         """Raises `ConfigError` where the log or the port for metrics cannot be opened."""
-        from publisher.events import several  # noqa: PLC0415
-
         config = publisher.config
         observers = [publisher.tools.observer, self._alive]
         self._manager = manager

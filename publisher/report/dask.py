@@ -8,6 +8,7 @@ see its settings `distributed.comm.tls`.
 from __future__ import annotations
 
 import importlib.metadata
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, Self, TypeVar
@@ -141,6 +142,4 @@ def _first_line(error: BaseException) -> str:
 
 
 def _host() -> str:
-    import socket  # noqa: PLC0415 - for an error
-
     return socket.gethostname()

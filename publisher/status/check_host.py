@@ -19,6 +19,7 @@ from smtplib import SMTPException
 from typing import Final
 
 from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from formats.hosts import machine_name
 from publisher.collect.enrich import Enrichers
@@ -272,8 +273,6 @@ def machine_names(config: Config, store: Store) -> Iterator[Finding]:
 
 def _host_of(certificate: Path) -> str:
     """The host in a certificate's name, without the `host/` of grid certificates; empty if it has none."""
-    from cryptography.x509.oid import NameOID  # noqa: PLC0415 - loads OpenSSL
-
     names = load_certificates(certificate)[0].subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[-1].value).rpartition("/")[2] if names else ""
 

@@ -14,11 +14,12 @@ from itertools import groupby, pairwise
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+import matplotlib as mpl
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
 
 from publisher.report.plot.axis import DAY_S, time_ticks, value_locator, value_text
-from publisher.report.plot.fonts import whole_name
+from publisher.report.plot.fonts import complete, not_yet_reported, whole_name, with_titles
 from publisher.report.plot.palette import FAINT, INCOMPLETE, INK, NOTE, SHADES, UNKNOWN, colour
 from publisher.report.plot.style import (
     DPI,
@@ -382,14 +383,6 @@ def draw(
     `start` and `stop` are the report's interval; without a start, plots over names do not show it. `say` is given a
     message about letters that no font of this computer has, once for each letter.
     """
-    import matplotlib as mpl  # noqa: PLC0415 - loads for half a second
-
-    from publisher.report.plot.fonts import (  # noqa: PLC0415
-        complete,
-        not_yet_reported,
-        with_titles,
-    )
-
     with _one_at_a_time, warnings.catch_warnings(), mpl.rc_context(SETTINGS):
         # Letters of names that no font has are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")

@@ -15,6 +15,7 @@ from fpdf import FPDF
 from fpdf.enums import Align, TableBordersLayout, VAlign, XPos, YPos
 from fpdf.fonts import FontFace, TTFFont
 from fpdf.table import Table
+from msgspec import convert, to_builtins
 
 from publisher.report.statements.document import HEADINGS, NUMBERS, USER_HEADINGS, StatementDocument, StatementLine
 
@@ -206,8 +207,6 @@ def _fitting(pdf: FPDF, text: str, width_mm: float) -> str:
 
 def _drawable(made: StatementDocument) -> StatementDocument:
     """The document without letters that the font lacks."""
-    from msgspec import convert, to_builtins  # noqa: PLC0415 - rarely needed
-
     known = _letters()
     builtins = to_builtins(made)
 

@@ -226,12 +226,7 @@ def _write(file: Path, fields: Any, rows: Iterator[tuple[Any, ...]]) -> None:
 def _nodes(context: ReportContext) -> Iterator[tuple[Any, ...]]:
     for node in context.config.nodes:
         for name in node.names:
-            times = (_seconds(node.since), _seconds(node.until))
-            yield node.cluster, name, node.type, node.cores, node.memory_gib, node.gpus, *times
-
-
-def _seconds(at: datetime | int | None) -> int | None:
-    return int(at.timestamp()) if isinstance(at, datetime) else at
+            yield node.cluster, name, node.type, node.cores, node.memory_gib, node.gpus, node.since, node.until
 
 
 def _deliveries(context: ReportContext) -> Iterator[tuple[Any, ...]]:
