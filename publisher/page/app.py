@@ -6,7 +6,7 @@ neither in a page nor in a plot, a table, or a message; a token is in no address
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from importlib.metadata import version as version_of
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -47,11 +47,10 @@ from publisher.page.overview import (
 from publisher.report.view_kind import CHARGES, JOB, TOTALS, VIEW_KINDS, ViewKind
 from publisher.status.records import ListedRecord
 from publisher.status.status import Status
-from publisher.store.history import ProgramRun
-from publisher.store.schema import State
 from publisher.text import instant_s
 
 if TYPE_CHECKING:
+    from publisher.api import Publisher
     from publisher.page.job_pages import JobPages
     from publisher.page.report_pages import ReportPages
 
@@ -66,19 +65,11 @@ _MENU: Final = {name: kind for name, kind in VIEW_KINDS.items() if not kind.requ
 class PageContent(msgspec.Struct, frozen=True, kw_only=True):
     """What the application shows, and where it records log-ins."""
 
-    name: str
+    publisher: Publisher
     reports: Callable[[], ReportPages]
     """Raises `ModuleNotFoundError` if NumPy is not installed."""
     jobs: Callable[[], JobPages]
     """Raises likewise."""
-    status: Callable[[], Status]
-    listed: Callable[[State, str, int, int | None], list[ListedRecord]]
-    """The records of a target in a state: at most so many, that ended then or later."""
-    history: Callable[[int], list[ProgramRun]]
-    """The newest runs of the program, at most so many."""
-    count_history: Callable[[], int]
-    program_run: Callable[[int], ProgramRun | None]
-    """The run of the program with this number."""
     record_log_in: Callable[[Person, str], None]
     """Record who logged in, and from which address."""
     say: Callable[[str], None]
@@ -93,18 +84,18 @@ def application(site: PageContent, names: tuple[str, ...]) -> SecurityMiddleware
     """The whole application with its security rules; `names`: further names that it answers to."""
     pages = _PageHandlers(site)
     routes = [
-        Route(OVERVIEW, pages.overview),
-        Route("/records", pages.records),
-        Route("/history", pages.history),
-        Route("/history/{run_id:int}", pages.run),
-        Route(JOBS, pages.jobs),
-        Route("/help", pages.help),
+        Route(OVERVIEW, pages.allowed(pages.overview, None)),
+        Route("/records", pages.allowed(pages.records, STATUS)),
+        Route("/history", pages.allowed(pages.history, STATUS)),
+        Route("/history/{run_id:int}", pages.allowed(pages.run, STATUS)),
+        Route(JOBS, pages.allowed(pages.jobs, JOB.name)),
+        Route("/help", pages.allowed(pages.help, None)),
         Route(LOGIN, pages.login_form, methods=["GET"]),
         Route(LOGIN, pages.login, methods=["POST"]),
         Route("/logout", pages.logout, methods=["POST"]),
-        Route("/statement.{form}", pages.statement),
-        Route("/{view}.{form}", pages.download),
-        Route("/{view}", pages.view),
+        Route("/statement.{form}", pages.allowed(pages.statement, CHARGES.name)),
+        Route("/{view}.{form}", pages.allowed(pages.download, _known)),
+        Route("/{view}", pages.allowed(pages.view, _known)),
     ]
     handlers: Mapping[Any, Any] = {
         HTTPException: pages.refused,
@@ -128,6 +119,10 @@ class _PageHandlers:
     def __init__(self, site: PageContent) -> None:
         self._site = site
 
+    @property
+    def _name(self) -> str:
+        return self._site.publisher.config.site.name
+
     # --- the person
 
     def _person(self, request: Request) -> Person:
@@ -147,38 +142,47 @@ class _PageHandlers:
             raise _LogInError
         return person
 
-    async def _shown(self, request: Request, make: Callable[[Person], Response], needs: str | None) -> Response:
+    def allowed(
+        self, make: Callable[[Request, Person], Response], needs: str | Callable[[Request], str] | None
+    ) -> Callable[[Request], Awaitable[Response]]:
         """The answer of `make` for the person, if the view that it `needs` is allowed; without a log-in, its form."""
 
-        def work() -> Response:
-            person = self._person(request)
-            if needs is not None and not person.may(needs):
-                raise _ForbiddenError
-            return make(person)
+        async def endpoint(request: Request) -> Response:
+            view = needs(request) if callable(needs) else needs
 
-        try:
-            return await run_in_threadpool(work)
-        except _LogInError:
-            if "authorization" in request.headers or request.url.path.count("."):
-                return PlainTextResponse("A token is needed.\n", 401, {"WWW-Authenticate": "Bearer"})
-            return RedirectResponse(login_for(request.url.path, request.url.query), 303)
-        except _ForbiddenError:
-            return await self._message(request, "Not allowed", "Your group may not see this page.", 403)
+            def work() -> Response:
+                person = self._person(request)
+                if view is not None and not person.may(view):
+                    raise _ForbiddenError
+                try:
+                    return make(request, person)
+                except StoreMissingError as error:  # nothing was collected yet
+                    return _problem("Not available", str(error), 400, self._around(person, view or ""))
+
+            try:
+                return await run_in_threadpool(work)
+            except _LogInError:
+                if "authorization" in request.headers or request.url.path.count("."):
+                    return PlainTextResponse("A token is needed.\n", 401, {"WWW-Authenticate": "Bearer"})
+                return RedirectResponse(login_for(request.url.path, request.url.query), 303)
+            except _ForbiddenError:
+                return await self._message(request, "Not allowed", "Your group may not see this page.", 403)
+
+        return endpoint
 
     # --- pages
 
-    async def overview(self, request: Request) -> Response:
+    def overview(self, _request: Request, person: Person) -> Response:
         """The state of publishing, and recent usage; for a person who may see neither, the first view allowed."""
+        landing = self._landing(person)
+        if landing != OVERVIEW:
+            return RedirectResponse(landing, 303)
+        status = self._status() if person.may(STATUS) else None
+        listed = {} if status is None else {name: self._of_list(name, status) for name in NEED_DECISION}
+        return _page(overview_page(status, self._usage(person), self._around(person, OVERVIEW), listed))
 
-        def make(person: Person) -> Response:
-            landing = self._landing(person)
-            if landing != OVERVIEW:
-                return RedirectResponse(landing, 303)
-            status = self._site.status() if person.may(STATUS) else None
-            listed = {} if status is None else {name: self._of_list(name, status) for name in NEED_DECISION}
-            return _page(overview_page(status, self._usage(person), self._around(person, OVERVIEW), listed))
-
-        return await self._shown(request, make, None)
+    def _status(self) -> Status:
+        return self._site.publisher.status(assumed=False)
 
     def _of_list(self, name: str, status: Status) -> list[ListedRecord]:
         """The oldest records of a list, of the targets to which records are sent."""
@@ -188,7 +192,7 @@ class _PageHandlers:
             for state in asked.list.states
             for target, one in asked.targets(status).items()
             if getattr(one, state.word)
-            for record in self._site.listed(state, target, MOST_LISTED, None)
+            for record in self._site.publisher.listed(state, target, MOST_LISTED, None)
         ]
 
     def _usage(self, person: Person) -> RecentUsage | None:
@@ -204,106 +208,66 @@ class _PageHandlers:
             self._site.say(str(error))
             return RecentUsage(problem="Usage cannot be shown now. The log of the server says why.")
 
-    async def records(self, request: Request) -> Response:
+    def records(self, request: Request, person: Person) -> Response:
         """The records of a state, with their reasons."""
+        query = query_of(request.query_params, person)
+        status = self._status()
+        since = _day(query.get("since", ""))
+        asked = RecordQuery.parse(query, status.targets, since)
+        if asked.list.name == "delivered" and since is None:
+            asked = msgspec.structs.replace(asked, since=asked.last_day(status))
+        listed = [
+            record
+            for state in asked.list.states
+            for target in asked.targets(status)
+            for record in self._site.publisher.listed(state, target, MOST_LISTED, asked.since)
+        ]
+        around = self._around(person, "records")
+        return _page(records_page(asked, status, listed, with_ids=person.may(JOB.name), around=around))
 
-        def make(person: Person) -> Response:
-            query = query_of(request.query_params, person)
-            status = self._site.status()
-            since = _day(query.get("since", ""))
-            asked = RecordQuery.parse(query, status.targets, since)
-            if asked.list.name == "delivered" and since is None:
-                asked = msgspec.structs.replace(asked, since=asked.last_day(status))
-            listed = [
-                record
-                for state in asked.list.states
-                for target in asked.targets(status)
-                for record in self._site.listed(state, target, MOST_LISTED, asked.since)
-            ]
-            around = self._around(person, "records")
-            return _page(records_page(asked, status, listed, with_ids=person.may(JOB.name), around=around))
-
-        return await self._shown(request, make, STATUS)
-
-    async def history(self, request: Request) -> Response:
+    def history(self, _request: Request, person: Person) -> Response:
         """The runs of the program."""
+        history = self._site.publisher.history
+        runs, total = history.newest(MOST_RUNS), history.count()
+        return _page(history_page(runs, total, self._around(person, "history")))
 
-        def make(person: Person) -> Response:
-            runs, total = self._site.history(MOST_RUNS), self._site.count_history()
-            return _page(history_page(runs, total, self._around(person, "history")))
-
-        return await self._shown(request, make, STATUS)
-
-    async def run(self, request: Request) -> Response:
+    def run(self, request: Request, person: Person) -> Response:
         """One run of the program."""
         run_id: int = request.path_params["run_id"]
+        run, around = self._site.publisher.history.of_id(run_id), self._around(person, "history")
+        if run is None:
+            return _problem("Runs of the program", f"Run {run_id} is not in the history.", 404, around)
+        return _page(run_page(run, around))
 
-        def make(person: Person) -> Response:
-            run, around = self._site.program_run(run_id), self._around(person, "history")
-            if run is None:
-                context = {"title": "Runs of the program", "problem": f"Run {run_id} is not in the history."}
-                return _page(markup("message.html", {**context, **around}), 404)
-            return _page(run_page(run, around))
-
-        return await self._shown(request, make, STATUS)
-
-    async def jobs(self, request: Request) -> Response:
+    def jobs(self, request: Request, person: Person) -> Response:
         """The jobs behind a report, or one job with its deliveries."""
+        around = self._around(person, "jobs")
+        return self._site.jobs().page(query_of(request.query_params, person), person, around)
 
-        def make(person: Person) -> Response:
-            around = self._around(person, "jobs")
-            try:
-                return self._site.jobs().page(query_of(request.query_params, person), person, around)
-            except StoreMissingError as error:
-                return _page(markup("message.html", {"title": "Jobs", "problem": str(error), **around}), 400)
-
-        return await self._shown(request, make, JOB.name)
-
-    async def view(self, request: Request) -> Response:
+    def view(self, request: Request, person: Person) -> Response:
         """A view, with its form."""
-        view = _known(request)
+        view, query = request.path_params["view"], query_of(request.query_params, person)
+        return self._site.reports().view(view, query, person, self._around(person, view))
 
-        def make(person: Person) -> Response:
-            around = self._around(person, view)
-            try:
-                return self._site.reports().view(view, query_of(request.query_params, person), person, around)
-            except StoreMissingError as error:
-                context = {"title": VIEW_KINDS[view].title, "problem": str(error)}
-                return _page(markup("message.html", {**context, **around}), 400)
-
-        return await self._shown(request, make, view)
-
-    async def statement(self, request: Request) -> Response:
+    def statement(self, request: Request, person: Person) -> Response:
         """The statement of a payer as a file; users get their own."""
-        form = request.path_params["form"]
+        query = query_of(request.query_params, person)
+        return self._site.reports().statement(request.path_params["form"], query, person)
 
-        def make(person: Person) -> Response:
-            return self._site.reports().statement(form, query_of(request.query_params, person), person)
-
-        return await self._shown(request, make, CHARGES.name)
-
-    async def download(self, request: Request) -> Response:
+    def download(self, request: Request, person: Person) -> Response:
         """A view as a plot, CSV, or JSON."""
-        view, form = _known(request), request.path_params["form"]
+        view, form = request.path_params["view"], request.path_params["form"]
+        return self._site.reports().download(view, form, query_of(request.query_params, person), person)
 
-        def make(person: Person) -> Response:
-            return self._site.reports().download(view, form, query_of(request.query_params, person), person)
-
-        return await self._shown(request, make, view)
-
-    async def help(self, request: Request) -> Response:
+    def help(self, _request: Request, person: Person) -> Response:
         """How the page is used."""
-
-        def make(person: Person) -> Response:
-            views = [
-                {"href": path_of(kind.name), "label": kind.title, "help": kind.summary} for kind in self._views(person)
-            ]
-            roles = ROLES if self._site.people is not None else {}
-            context = {"title": "Help", "views": views, "roles": roles, "publishing": person.may(STATUS)}
-            context |= {**self._around(person, "help"), "version": version_of("usage-publisher")}
-            return _page(markup("help.html", context))
-
-        return await self._shown(request, make, None)
+        views = [
+            {"href": path_of(kind.name), "label": kind.title, "help": kind.summary} for kind in self._views(person)
+        ]
+        roles = ROLES if self._site.people is not None else {}
+        context = {"title": "Help", "views": views, "roles": roles, "publishing": person.may(STATUS)}
+        context |= {**self._around(person, "help"), "version": version_of("usage-publisher")}
+        return _page(markup("help.html", context))
 
     # --- log-in and log-out
 
@@ -346,7 +310,7 @@ class _PageHandlers:
         return response
 
     def _login_page(self, problem: str | None, back: str, code: int) -> Response:
-        context = {"title": "Log in", "site": self._site.name, "problem": problem, "next": return_address(back) or ""}
+        context = {"title": "Log in", "site": self._name, "problem": problem, "next": return_address(back) or ""}
         return _page(markup("login.html", context), code)
 
     # --- problems
@@ -385,10 +349,9 @@ class _PageHandlers:
             try:
                 return self._around(self._person(request), "")
             except (_LogInError, PublisherError):  # the menu is for people who are logged in
-                return {"site": self._site.name}
+                return {"site": self._name}
 
-        context = {"title": title, "problem": problem, **await run_in_threadpool(around)}
-        return _page(markup("message.html", context), code, headers)
+        return _problem(title, problem, code, await run_in_threadpool(around), headers)
 
     # --- the menu
 
@@ -414,7 +377,7 @@ class _PageHandlers:
         items.append(("help", "Help", "/help"))
         menu = [{"label": label, "href": href, "current": name == current} for name, label, href in items]
         shown = person if person is not EVERYBODY else None
-        return {"site": self._site.name, "menu": menu, "person": shown, "search": search}
+        return {"site": self._name, "menu": menu, "person": shown, "search": search}
 
 
 def _known(request: Request) -> str:
@@ -433,6 +396,12 @@ def _day(text: str) -> int | None:
 
 def _page(text: str, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return HTMLResponse(text.encode("utf-8", "backslashreplace"), code, headers)
+
+
+def _problem(
+    title: str, problem: str, code: int, around: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> Response:
+    return _page(markup("message.html", {"title": title, "problem": problem, **around}), code, headers)
 
 
 def _address(request: Request) -> str:

@@ -51,33 +51,29 @@ _MOST_NAMES: Final = 10
 """Rows of usage on the first page; the rest are one row."""
 
 
-class ReportSource(msgspec.Struct, frozen=True):
-    """Where reports come from."""
-
-    context: Callable[[], ReportContext]
-    """Of now. Raises `StoreMissingError` as long as nothing was collected."""
-    say: Callable[[str], None]
-    """Report to the administrator of the server what its users should not know."""
-    clock: Callable[[], int]
-
-
 class ReportPages:
     """The pages. A query that makes no sense raises `UsageError`, an address that does not exist `HTTPException`."""
 
-    def __init__(self, source: ReportSource) -> None:
-        self._source = source
+    def __init__(
+        self, context: Callable[[], ReportContext], say: Callable[[str], None], clock: Callable[[], int]
+    ) -> None:
+        """`context`: of now; raises `StoreMissingError` as long as nothing was collected. `say`: report to the
+        administrator of the server what its users should not know. `clock`: epoch seconds."""
+        self._context = context
+        self._say = say
+        self._clock = clock
         self._busy = BoundedSemaphore(_AT_A_TIME)
 
     def view(self, view: str, query: Mapping[str, str], person: Person, around: Mapping[str, Any]) -> Response:
         """The page of a view: its form, and the report."""
         kind = VIEW_KINDS[view]
         query = self._grouped(kind, query, person)
-        form = page_query.fields(kind, query, self._source.clock(), person)
+        form = page_query.fields(kind, query, self._clock(), person)
         around = {
             **around, "fields": form, "chosen": page_query.chosen(form), "action": path_of(view),
             "measures": "measure" in kind.options,
             "periods": () if kind.interval == "all" else page_query.periods(
-                path_of(view), query, self._source.clock(), self._ends(), months=kind.interval == "month"
+                path_of(view), query, self._clock(), self._ends(), months=kind.interval == "month"
             ),
         }  # fmt: skip
         if not all(map(query.get, kind.required)):
@@ -109,7 +105,7 @@ class ReportPages:
             raise HTTPException(404)
         asked = self._parsed(CHARGES.name, query, person).request
         with self._busy:
-            made = statements(self._source.context(), asked)
+            made = statements(self._context(), asked)
             if not asked.filters.keys() <= {made.by}:
                 raise UsageError(f"a statement contains all jobs of a {made.by}", hint="Remove the other filters")
             if len(made.all) != 1:
@@ -141,7 +137,7 @@ class ReportPages:
         with self._busy:
             return draw(
                 report.plots[plot_number], report.stop, look, form,  # type: ignore[arg-type]
-                start=report.start, say=self._source.say,
+                start=report.start, say=self._say,
             )  # fmt: skip
 
     def usage(self, person: Person) -> RecentUsage:
@@ -175,18 +171,18 @@ class ReportPages:
     def _first_key(self, keys: Sequence[str], asked: ReportRequest) -> str:
         """The first key that any job has; the last if none has one."""
         with self._busy:
-            of_jobs = known_keys(self._source.context(), asked, keys)
+            of_jobs = known_keys(self._context(), asked, keys)
         return next((key for key in keys if key in of_jobs), keys[-1])
 
     def _parsed(self, view: str, query: Mapping[str, str], person: Person) -> page_query.PageQuery:
-        return page_query.parse(VIEW_KINDS[view], query, self._source.clock(), self._ends(), person)
+        return page_query.parse(VIEW_KINDS[view], query, self._clock(), self._ends(), person)
 
     def _ends(self) -> tuple[int | None, int | None]:
-        return self._source.context().ends()
+        return self._context().ends()
 
     def _report(self, view: str, asked: ReportRequest, person: Person) -> Report:
         with self._busy:
-            report = make(view, self._source.context(), asked)
+            report = make(view, self._context(), asked)
         if person.owner is not None and report.nothing:
             # The message of the view names what other users have.
             return msgspec.structs.replace(report, nothing="None of your jobs match.")

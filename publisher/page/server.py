@@ -63,7 +63,12 @@ class PageServer:
         self._stopping = publisher.tools.stopping
         names = (settings.host, *settings.names, *(_names_of(tls[0]) if tls else ()))
         self._reports = _SiteReports(publisher, say)
-        pages = application(_site(publisher, settings, people, say, self._reports), names)
+        site = PageContent(
+            publisher=publisher, reports=self._reports.pages, jobs=self._reports.jobs,
+            record_log_in=partial(_note_log_in, publisher), say=say, people=people,
+            sessions=Sessions(settings.session, publisher.tools.clock), offered=self._reports.offered,
+        )  # fmt: skip
+        pages = application(site, names)
         self._app: ASGIApp = TimeoutMiddleware(ProxyMiddleware(pages, proxies), self._listener, wait_s)
 
     @property
@@ -117,9 +122,9 @@ class _SiteReports:
     def pages(self) -> ReportPages:
         """The report pages. Raises `ModuleNotFoundError` if NumPy is not installed."""
         if self._pages is None:
-            from publisher.page.report_pages import ReportPages, ReportSource  # noqa: PLC0415 - loads NumPy
+            from publisher.page.report_pages import ReportPages  # noqa: PLC0415 - loads NumPy
 
-            self._pages = ReportPages(ReportSource(self._context, self._say, self._publisher.tools.clock))
+            self._pages = ReportPages(self._context, self._say, self._publisher.tools.clock)
         return self._pages
 
     def jobs(self) -> JobPages:
@@ -160,41 +165,17 @@ def offered_views(config: Config) -> frozenset[str]:
     return frozenset(kind.name for kind in shown if kind.needs is None or has[kind.needs])
 
 
-def _site(
-    publisher: Publisher, settings: Serve, people: People | None, say: Callable[[str], None], reports: _SiteReports
-) -> PageContent:
-    clock = publisher.tools.clock
-
-    def record_log_in(person: Person, address: str) -> None:
-        _note_log_in(publisher.config, person, address, clock())
-
-    return PageContent(
-        name=publisher.config.site.name,
-        reports=reports.pages,
-        jobs=reports.jobs,
-        status=partial(publisher.status, assumed=False),
-        listed=publisher.listed,
-        history=publisher.history.newest,
-        count_history=publisher.history.count,
-        program_run=publisher.history.of_id,
-        record_log_in=record_log_in,
-        say=say,
-        people=people,
-        sessions=Sessions(settings.session, clock),
-        offered=reports.offered,
-    )
-
-
-def _note_log_in(config: Config, person: Person, address: str, now: int) -> None:
+def _note_log_in(publisher: Publisher, person: Person, address: str) -> None:
     """Record a log-in in the audit log: all that the server writes, through a connection of its own."""
+    settings = publisher.config.store
     try:
-        store = open_store(config.store.url, config.store.busy_timeout, create=False)
+        store = open_store(settings.url, settings.busy_timeout, create=False)
     except StoreMissingError:
         return  # no data can be seen yet
     try:
         with store.write() as connection:
             detail = f"to the page, as {person.role} of {person.group}, from {address}"
-            registry.record_action(connection, registry.LOG_IN, person.name, detail, now)
+            registry.record_action(connection, registry.LOG_IN, person.name, detail, publisher.tools.clock())
     finally:
         store.close()
 

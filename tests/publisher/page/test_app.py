@@ -22,7 +22,7 @@ from publisher.page import query as page_query
 from publisher.page.app import PageContent, application
 from publisher.page.auth import EVERYBODY, People, Person, Sessions
 from publisher.page.job_pages import JobPages
-from publisher.page.report_pages import ReportPages, ReportSource
+from publisher.page.report_pages import ReportPages
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import VIEW_KINDS
 from publisher.sources.base import Window
@@ -45,12 +45,9 @@ class PageClient:
         def context() -> ReportContext:
             return ReportContext(publisher.store, publisher.config, self.now)
 
-        reports = ReportPages(ReportSource(context, self.said.append, lambda: self.now))
+        reports = ReportPages(context, self.said.append, lambda: self.now)
         self.site = PageContent(
-            name=publisher.config.site.name, reports=lambda: reports, status=publisher.status,
-            jobs=lambda: JobPages(publisher, context),
-            listed=publisher.listed, history=publisher.history.newest,
-            count_history=publisher.history.count, program_run=publisher.history.of_id,
+            publisher=publisher, reports=lambda: reports, jobs=lambda: JobPages(publisher, context),
             record_log_in=self._came_in, say=self.said.append, people=people,
             sessions=Sessions(3600, lambda: self.now),
         )  # fmt: skip
@@ -93,13 +90,13 @@ def as_(name: str) -> dict[str, str]:
 # --- what is answered
 
 
-def test_a_shadow_is_marked_where_the_status_is(publisher: Publisher) -> None:
+def test_a_shadow_is_marked_where_the_status_is(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
     page = PageClient(publisher)
     reported = publisher.status()
     (name,) = reported.targets
     in_shadow = msgspec.structs.replace(reported.targets[name], shadow=True, last_error="no answer")
     status = msgspec.structs.replace(reported, targets={name: in_shadow, "other": reported.targets[name]})
-    page.app = application(msgspec.structs.replace(page.site, status=lambda: status), ())
+    monkeypatch.setattr(publisher, "status", lambda **_: status)
     shown = page.ask("/").text
     assert f'{name} <span class="unit">a shadow: nothing is sent</span>' in shown
     assert f"<strong>{name}</strong>: no answer" in shown
@@ -276,10 +273,10 @@ def test_without_a_store_it_says_so(month: Program, tmp_path: Path) -> None:
         def missing(*_: object) -> Any:
             raise StoreMissingError("there is no store", hint="`usage-publisher collect` creates it")
 
-        reports = ReportPages(ReportSource(missing, site.said.append, int))
+        reports = ReportPages(missing, site.said.append, int)
         empty = msgspec.structs.replace(site.site, reports=lambda: reports, offered=lambda: ())
         site.app = application(empty, ())
-        for path in ("/", "/totals"):
+        for path in ("/", "/totals", "/totals.csv"):
             assert "there is no store" in site.ask(path).text
         assert 'href="/totals"' not in site.ask("/").text
         assert site.ask("/help").status_code == 200

@@ -20,6 +20,7 @@ from publisher.page.auth import People
 from publisher.page.overview import headline, problems, tiles
 from publisher.page.server import offered_views
 from publisher.reason import ReasonCode
+from publisher.recording import History
 from publisher.report.view_kind import VIEW_KINDS
 from publisher.status.records import ListedRecord
 from publisher.status.status import Status
@@ -123,12 +124,12 @@ def test_records_are_listed_with_their_reasons(publisher: Publisher) -> None:
     assert "No record is held" in page.ask("/records?state=held&target=files").text
 
 
-def test_records_of_a_shadow_are_listed_only_by_its_name(publisher: Publisher) -> None:
+def test_records_of_a_shadow_are_listed_only_by_its_name(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
     page = PageClient(publisher)
     found = publisher.status()
     shadow = msgspec.structs.replace(found.targets[HELD], shadow=True)
     status = msgspec.structs.replace(found, targets={**found.targets, HELD: shadow})
-    page.app = application(msgspec.structs.replace(page.site, status=lambda: status), ())
+    monkeypatch.setattr(publisher, "status", lambda **_: status)
     assert "No record is held" in page.ask("/records?state=held").text
     assert "200 of 1,501" in page.ask(f"/records?state=held&target={HELD}").text
 
@@ -163,11 +164,11 @@ def test_a_wrong_list_is_an_error(publisher: Publisher, query: str, text: str) -
     assert (found.status_code, text in found.text) == (400, True), found.text
 
 
-def test_answers_of_services_are_escaped(publisher: Publisher) -> None:
+def test_answers_of_services_are_escaped(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
     page = PageClient(publisher)
     reason = Reason(ReasonCode.REFUSED, {"answer": "<script>alert(1)</script> `<b>`"})
     refused = ListedRecord("files", "<i>id</i>", DAY, reason)
-    page.app = application(msgspec.structs.replace(page.site, listed=lambda *_: [refused]), ())
+    monkeypatch.setattr(publisher, "listed", lambda *_: [refused])
     shown = page.ask("/records?state=rejected").text
     assert "&lt;script&gt;alert(1)&lt;/script&gt; <code>&lt;b&gt;</code>" in shown
     assert "<i>" not in shown
@@ -185,13 +186,14 @@ def test_who_sees_records(guarded: PageClient) -> None:
 # --- the history
 
 
-def test_the_runs_of_the_program_are_shown_with_their_errors(guarded: PageClient) -> None:
+def test_the_runs_of_the_program_are_shown_with_their_errors(
+    guarded: PageClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = ProgramRun(7, "run", "host", DAY, DAY + 90, 1, msgspec.convert({
         "sources": {"ce1": {"new": 5, "changed": 1}}, "targets": {"files": {"accepted": 4, "error": "<b>down</b>"}},
     }, RunDone))  # fmt: skip
-    guarded.app = application(
-        msgspec.structs.replace(guarded.site, history=lambda _: [run], count_history=lambda: 9), ()
-    )
+    monkeypatch.setattr(History, "newest", lambda *_: [run])
+    monkeypatch.setattr(History, "count", lambda _: 9)
     shown = guarded.ask("/history", headers=as_("boss")).text
     for text in (
         "1 of 9 runs is shown",
@@ -208,13 +210,12 @@ def test_the_runs_of_the_program_are_shown_with_their_errors(guarded: PageClient
     assert "Target files: sent 4 " in lines
 
 
-def test_one_run_is_shown_in_full(guarded: PageClient) -> None:
+def test_one_run_is_shown_in_full(guarded: PageClient, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ProgramRun(7, "reconcile", "<host>", DAY, DAY + 90, 1, msgspec.convert({
         "sources": {"ce1": {"new": 5, "error": "<b>gone</b>"}}, "error": "disk full", "problems": ["the <i>meter</i>"],
         "targets": {"files": {"accepted": 4, "held": 2}}, "reconciled": {"files": {"confirmed": 3}},
     }, RunDone))  # fmt: skip
-    known = {7: run}
-    guarded.app = application(msgspec.structs.replace(guarded.site, program_run=known.get), ())
+    monkeypatch.setattr(History, "of_id", lambda _, run_id: {7: run}.get(run_id))
     shown = guarded.ask("/history/7", headers=as_("boss")).text
     for text in (
         "Run 7 of the program", "&lt;host&gt;", "reconcile", "1 min 30 s", "something waits, or failed (exit code 1)",
@@ -230,16 +231,15 @@ def test_one_run_is_shown_in_full(guarded: PageClient) -> None:
     assert without.headers["location"].endswith("next=%2Fhistory%2F7")
 
 
-def test_a_run_that_cannot_be_read_is_shown_as_such_beside_the_others(guarded: PageClient) -> None:
+def test_a_run_that_cannot_be_read_is_shown_as_such_beside_the_others(
+    guarded: PageClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     why = "`done` of run 7 in the history cannot be read"
     damaged = ProgramRun(7, "run", "host", None, DAY + 90, 0, None, why)
     other = ProgramRun(6, "collect", "host", DAY, DAY + 90, 0, RunDone(sources={"ce1": SourceDone(new=5)}))
-    guarded.app = application(
-        msgspec.structs.replace(
-            guarded.site, history=lambda _: [damaged, other], count_history=lambda: 2, program_run={7: damaged}.get
-        ),
-        (),
-    )
+    monkeypatch.setattr(History, "newest", lambda *_: [damaged, other])
+    monkeypatch.setattr(History, "count", lambda _: 2)
+    monkeypatch.setattr(History, "of_id", lambda *_: damaged)
     for path in ("/history", "/history/7"):
         shown = guarded.ask(path, headers=as_("boss"))
         assert shown.status_code == 200

@@ -18,7 +18,7 @@ from publisher.errors import UsageError
 from publisher.page import query as page_query
 from publisher.page.addresses import MOST_QUERY_BYTES, query_of
 from publisher.page.auth import EVERYBODY
-from publisher.page.report_pages import ReportPages, ReportSource
+from publisher.page.report_pages import ReportPages
 from publisher.page.row_links import job_links
 from publisher.report.job_runs import found_jobs
 from publisher.report.ranking import ranked
@@ -253,7 +253,7 @@ def test_rows_of_names_that_make_an_address_too_long_lead_nowhere(tmp_path: Path
     hrefs = job_links(report, request, kind, frozenset())[:3]
     assert [bool(href) for href in hrefs] == [len(str(row[0])) < MOST_QUERY_BYTES for row in report.rows]
     assert all(followed(long, href)[0] == 1 for href in hrefs if href)
-    usage = ReportPages(ReportSource(lambda: long, said.append, lambda: NOW)).usage(EVERYBODY)
+    usage = ReportPages(lambda: long, said.append, lambda: NOW).usage(EVERYBODY)
     assert {row.href[:20] for row in usage.rows if len(row.name) > page_query.MOST_LETTERS} == {""}
     (href,) = (row.href for row in usage.rows if row.href)
     assert page_query.parse(kind, query_of(QueryParams(urlsplit(href).query), EVERYBODY), NOW, (0, NOW), EVERYBODY)
