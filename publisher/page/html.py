@@ -1,7 +1,7 @@
 """Pages as HTML: templates filled in, the security policy of a page, and a report as a page.
 
-Templates escape every value. Style and script are inside the page, and the security policy allows them by their
-digests: no other script runs, whatever a job is called.
+Templates escape every value: markup, and control characters and direction marks (`safe`). Style and script are inside
+the page, and the security policy allows them by their digests: no other script runs, whatever a job is called.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from publisher.page.addresses import JOBS, with_query
 from publisher.page.charts import chart_of
+from publisher.reason import sentence
 from publisher.report.output import heading as column_heading
 from publisher.report.output import is_text, shown_columns, text_rows
 from publisher.report.plot.style import interval_text, shortened
@@ -33,16 +35,27 @@ _LIBRARY: Final = "uplot"
 _CODE: Final = re.compile("`([^`]+)`")
 _ID_LENGTH: Final = 32
 """Characters of an id or distinguished name that a page shows; of a longer one it shows both ends."""
+_MOST_LETTERS: Final = 20_000
+"""Characters of a message, or of an answer of a service, that a page shows."""
 
 
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("publisher.page", _FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        loader=PackageLoader("publisher.page", _FOLDER), autoescape=True, finalize=_safe, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters.update(cell_text=cell_text, counted=counted, long=long_text, at=instant_text, code=code_text)
+    environment.filters.update(
+        cell_text=cell_text, counted=counted, long=long_text, at=instant_text, code=code_text, lines=lines_text,
+        sentence=sentence, job_href=job_href,
+    )  # fmt: skip
     return environment
+
+
+def _safe(value: object) -> str:
+    """A value as the templates show it, which then escape it. Markup stays as it is, also that of the filter `e`: for
+    what a form sends back, and JSON."""
+    return value if isinstance(value, Markup) else safe(value)
 
 
 def _part(folder: str, name: str) -> str:
@@ -101,6 +114,7 @@ def long_text(text: str) -> str:
 
     Ids have no spaces, and distinguished names begin with a slash; other text breaks into lines.
     """
+    text = safe(text)
     if len(text) <= _ID_LENGTH or (" " in text and not text.startswith("/")):
         return text
     return Markup('<span class="long" title="{0}" data-short="{1}"><span>{0}</span></span>').format(
@@ -110,7 +124,18 @@ def long_text(text: str) -> str:
 
 def code_text(text: str) -> Markup:
     """A message in which `commands` are marked."""
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(safe(text)))))  # noqa: S704 - escaped before
+
+
+def lines_text(text: str) -> Markup:
+    """Text of many lines from outside, of bounded length."""
+    shown = "\n".join(safe(line) for line in text[:_MOST_LETTERS].splitlines())
+    return escape(shown if len(text) <= _MOST_LETTERS else f"{shown}\n… ({len(text):,} characters)")
+
+
+def job_href(record_id: str) -> str:
+    """The address of the job of a record."""
+    return with_query(JOBS, {"job": record_id})
 
 
 def instant_text(instant: int | None, none: str = "never") -> str:
@@ -149,10 +174,11 @@ class Table(msgspec.Struct, frozen=True):
 def table(report: Report, hrefs: Sequence[str] = ()) -> Table:
     """The table of a report."""
     heads = tuple(
-        Heading(safe(column_heading(shown_column)), not is_text(shown_column), shown_column.kind == "instant")
+        Heading(column_heading(shown_column), not is_text(shown_column), shown_column.kind == "instant")
         for shown_column in shown_columns(report)
     )
     texts = text_rows(msgspec.structs.replace(report, rows=report.rows[:MOST_ROWS]))
+    # Safe before the template asks how long they are.
     rows = tuple(tuple(safe(cell) or "\N{EN DASH}" for cell in row) for row in texts)
     footers = 1 if report.footer and rows else 0
     return Table(heads, rows, len(report.rows) + footers, tuple(hrefs))
@@ -189,7 +215,7 @@ def report_page(report: Report, choice: Choice, around: Mapping[str, Any], hrefs
     return markup(
         "report.html",
         {
-            "title": safe(report.title), "site": safe(report.site), "heading": heading(report),
+            "title": report.title, "site": report.site, "heading": heading(report),
             "about": VIEW_KINDS[report.view].question,
             "interval": interval_text(report.start, report.stop, report.timezone),
             "charts": charts, "kinds": kinds,
@@ -197,16 +223,16 @@ def report_page(report: Report, choice: Choice, around: Mapping[str, Any], hrefs
             "styled": any(chart.kind == "time" for chart in charts),
             "lined": any(chart.kind in {"time", "heat"} for chart in charts),
             "named": any(len(plot.series) > 1 or plot.by for plot in report.plots),
-            "look_class": choice.classes, "notes": [safe(note) for note in report.notes],
-            "nothing": safe(report.nothing) if report.nothing else None, "table": table(report, hrefs), "fields": (),
-            "files": (), "statements": (), "statement_hint": "", "prints": (), **around,
+            "look_class": choice.classes, "notes": report.notes,
+            "nothing": report.nothing, "table": table(report, hrefs), "fields": (), "files": (), "statements": (),
+            "statement_hint": "", "prints": (), **around,
         },
     )  # fmt: skip
 
 
 def form_page(view: str, title: str, problem: str | None, around: Mapping[str, Any]) -> str:
     """The form of a view without a report: why there is none, if that is a `problem`."""
-    context = {"title": title, "about": VIEW_KINDS[view].summary, "interval": "", "problem": problem and safe(problem)}
+    context = {"title": title, "about": VIEW_KINDS[view].summary, "interval": "", "problem": problem}
     return markup("form_page.html", {**context, **around})
 
 
@@ -218,7 +244,7 @@ def about(report: Report) -> str:
 
 def heading(report: Report) -> str:
     """The caption of the table."""
-    return f"{safe(report.title)}, {safe(report.site)}, {interval_text(report.start, report.stop, report.timezone)}"
+    return f"{report.title}, {report.site}, {interval_text(report.start, report.stop, report.timezone)}"
 
 
 def _measure(plot: Plot, report: Report) -> str:

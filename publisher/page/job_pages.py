@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from threading import BoundedSemaphore
 from typing import Any, Final
 
-import msgspec
 from starlette.responses import HTMLResponse, Response
 
 from formats.job import Job
@@ -22,51 +21,26 @@ from publisher.page.auth import STATUS, Person
 from publisher.page.html import markup
 from publisher.page.overview import RECORD_LISTS
 from publisher.preview.render import message_for
-from publisher.reason import sentence
 from publisher.report.job_runs import found_jobs
 from publisher.report.plot.style import interval_text
 from publisher.report.runs import ReportContext
-from publisher.status.jobs import KnownRun, Whereabouts, fact_rows
+from publisher.status.jobs import KnownRun, fact_rows
 from publisher.store.schema import State
 from publisher.store.stored_run import StoredRun
-from publisher.text import counted, duration_text, safe
+from publisher.text import duration_text
 
 _AT_A_TIME: Final = 2
 """Lists that are made at a time; the rest wait."""
 MOST_JOBS: Final = 200
 """Jobs that a page lists."""
-_MOST_BYTES: Final = 20_000
-"""Of a message."""
 _MOST_PARTS: Final = 1_000
 """Events and lines of facts."""
 
 
-class JobRow(msgspec.Struct, frozen=True):
-    """A run in the list."""
-
-    href: str
-    label: str
-    cells: tuple[str, ...]
-    places: tuple[tuple[str, str], ...]
-    """Its targets, and the state there."""
-
-
-class DeliveryRow(msgspec.Struct, frozen=True):
-    """The delivery of a run to a target: what the ledger has, and what people do about it."""
-
-    target: str
-    state: str
-    since: int | None
-    confirmed: int | None
-    reason: str
-    advice: str
-    receipt: str
-    batch: str
-    answer: str
-    message: str
-    """The message of this run alone as it would be sent now."""
-
-
+_ADVICE: Final = {
+    state: one.about for one in RECORD_LISTS.values() for state in one.states if state is not State.ACCEPTED
+}
+"""What people do about a delivery, by its state."""
 _PROJECT: Final = "project / account"
 _COLUMNS: Final = ("name", "user", _PROJECT, "VO", "queue", "status", "ended", "run time", "cores")
 
@@ -74,11 +48,7 @@ _COLUMNS: Final = ("name", "user", _PROJECT, "VO", "queue", "status", "ended", "
 class JobPages:
     """The pages of jobs."""
 
-    def __init__(
-        self,
-        publisher: Publisher,
-        context: Callable[[], ReportContext],
-    ) -> None:
+    def __init__(self, publisher: Publisher, context: Callable[[], ReportContext]) -> None:
         """`context`: of now."""
         self._publisher = publisher
         self._context = context
@@ -106,45 +76,27 @@ class JobPages:
             return _html("job.html", context)
         context |= {
             "title": "Jobs", "total": matches.total, "columns": _COLUMNS,
-            "rows": [_row(job, self._enriched(job.run)) for job in matches.jobs], "by_id": bool(query.get("job")),
+            "rows": [self._row(job) for job in matches.jobs], "by_id": bool(query.get("job")),
         }  # fmt: skip
         if selection is not None:
             others = {name: value for name, value in query.items() if name != page_query.ROW}
-            context["row"] = {"words": safe(selection.says()), "rule": selection.rule, "href": with_query(JOBS, others)}
+            context["row"] = {"words": selection.says(), "rule": selection.rule, "href": with_query(JOBS, others)}
         return _html("jobs.html", context)
 
     def _one(self, known: KnownRun, *, with_places: bool) -> dict[str, Any]:
-        run = known.run
-        events = run.job.events
-        lines = [(safe(name), safe(line)) for name, parts in fact_rows(run.job) for line in parts]
+        run, events = known.run, known.run.job.events
+        places = known.whereabouts if with_places else []
         return {
-            "record_id": safe(run.record_id), "source": safe(run.source), "stored_at": run.stored_at,
-            "headline": _headline(self._enriched(run)),
-            "places": [self._delivery(run, place) for place in known.whereabouts] if with_places else [],
-            "not_selected": [(safe(name), safe(why)) for name, why in known.not_selected.items() if with_places],
-            "events": [(at, safe(kind)) for at, kind in events.pairs()][:_MOST_PARTS] if events is not None else [],
-            "facts": lines[:_MOST_PARTS],
+            "run": run, "headline": _headline(self._enriched(run)), "places": places,
+            "not_selected": known.not_selected if with_places else {}, "advice": _ADVICE,
+            "messages": {place.target: self._message(place.target, run) for place in places},
+            "events": [] if events is None else [*events.pairs()][:_MOST_PARTS],
+            "facts": [(name, line) for name, parts in fact_rows(run.job) for line in parts][:_MOST_PARTS],
         }  # fmt: skip
 
-    def _delivery(self, run: StoredRun, place: Whereabouts) -> DeliveryRow:
-        batch = place.batch
-        advice = next(
-            (record_list.about for record_list in RECORD_LISTS.values() if place.state in record_list.states), ""
-        )
-        return DeliveryRow(
-            target=safe(place.target),
-            state=place.state.word.replace("_", " "),
-            since=place.changed_at,
-            confirmed=place.confirmed_at,
-            reason=safe(sentence(place.reason)),
-            advice="" if place.state is State.ACCEPTED else advice,
-            receipt=safe((batch.receipt.get(run.record_id) or "") if batch else ""),
-            batch=f"{batch.uid}, {counted(batch.records, 'record')}, {counted(batch.bytes, 'byte')}, {batch.format}"
-            if batch
-            else "",
-            answer=_bounded((batch.answer or "") if batch else ""),
-            message=self._message(place.target, run),
-        )
+    def _row(self, known: KnownRun) -> dict[str, Any]:
+        job = self._enriched(known.run)
+        return {"run": known.run, "label": _label(job), "cells": _cells(job), "places": known.whereabouts}
 
     def _enriched(self, run: StoredRun) -> Job:
         """A run with what the configuration adds, as reports count it."""
@@ -154,18 +106,11 @@ class JobPages:
         config, store = self._publisher.config, self._publisher.store
         if target not in config.targets:
             return ""
-        message = message_for(store, config, target, run, self._publisher.tools.clock())
-        return _bounded(message.decode("utf-8", "replace"))
-
-
-def _bounded(text: str) -> str:
-    """Text of many lines from outside, safe to show."""
-    shown = "\n".join(safe(line) for line in text[:_MOST_BYTES].splitlines())
-    return shown if len(text) <= _MOST_BYTES else f"{shown}\n… ({len(text):,} characters)"
+        return message_for(store, config, target, run, self._publisher.tools.clock()).decode("utf-8", "replace")
 
 
 def _label(job: Job) -> str:
-    return safe(job.local_id or job.global_id or "without an id")
+    return job.local_id or job.global_id or "without an id"
 
 
 def _cells(job: Job) -> tuple[str, ...]:
@@ -176,7 +121,7 @@ def _cells(job: Job) -> tuple[str, ...]:
     )  # fmt: skip
     wall = "" if job.wall_ms is None else duration_text(job.wall_ms / 1000)
     cores = "" if job.cores is None else f"{job.cores:,}"
-    return (*(safe(text or "") for text in texts), page_query.minute_text(job.end), wall, cores)
+    return (*(text or "" for text in texts), page_query.minute_text(job.end), wall, cores)
 
 
 def _headline(job: Job) -> list[tuple[str, str]]:
@@ -185,15 +130,6 @@ def _headline(job: Job) -> list[tuple[str, str]]:
     columns = [("project" if job.project else "account") if name == _PROJECT else name for name in _COLUMNS]
     cells = list(zip(columns, _cells(job), strict=True))
     return [(name, text) for name, text in (*cells[:6], *begins, *cells[6:]) if text]
-
-
-def _row(known: KnownRun, job: Job) -> JobRow:
-    return JobRow(
-        with_query(JOBS, {"job": known.run.record_id}),
-        _label(job),
-        _cells(job),
-        tuple((safe(place.target), place.state.word.replace("_", " ")) for place in known.whereabouts),
-    )
 
 
 def _html(template: str, context: Mapping[str, Any]) -> Response:

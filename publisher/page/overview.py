@@ -13,14 +13,14 @@ import msgspec
 
 from formats.calendar import SECONDS_A_DAY
 from publisher.errors import UsageError
-from publisher.page.addresses import JOBS, with_query
+from publisher.page.addresses import with_query
 from publisher.page.html import instant_text, markup
 from publisher.reason import sentence
 from publisher.status.records import ListedRecord
 from publisher.status.run_summary import summary_of
 from publisher.status.status import SourceStatus, Status, TargetStatus
 from publisher.store.schema import State
-from publisher.text import counted, future_notes, safe
+from publisher.text import counted, future_notes
 
 Tone = Literal["good", "busy", "warn", "bad", "plain"]
 MOST_LISTED: Final = 200
@@ -120,7 +120,7 @@ def headline(status: Status) -> tuple[str, Tone]:
     if not status.targets:
         return "No target is configured: nothing is sent.", "warn"
     if status.not_latest is not None:
-        return f"Nothing is sent: {safe(status.not_latest)}", "bad"
+        return f"Nothing is sent: {status.not_latest}", "bad"
     if status.damaged_jobs:
         return f"The store is damaged ({counted(status.damaged_jobs, 'job')}): `usage-publisher store check`.", "bad"
     if status.delivered:
@@ -142,7 +142,7 @@ def problems(status: Status) -> list[tuple[str, str]]:
     """What an administrator should look at: the source or target, and what is wrong there."""
     texts = [(name, text) for name, one in status.sources.items() for text in _source_problems(one)]
     texts += [(name, text) for name, one in status.targets.items() for text in _target_problems(one)]
-    return [(safe(name), safe(text)) for name, text in texts]
+    return texts
 
 
 def _source_problems(one: SourceStatus) -> Iterable[str]:
@@ -221,7 +221,7 @@ def target_card(name: str, one: TargetStatus) -> TargetCard:
     note = "a shadow: nothing is sent" if one.shadow else ""
     if one.not_due:
         note = f"{counted(one.not_due, 'job')} of a period that is not over"
-    return TargetCard(safe(name), note, tuple(numbers), tuple(times))
+    return TargetCard(name, note, tuple(numbers), tuple(times))
 
 
 def _records(state: str, target: str, number: int) -> str | None:
@@ -274,7 +274,7 @@ def decisions(status: Status, listed: Mapping[str, list[ListedRecord]]) -> list[
     for name, records in listed.items():
         groups = reason_groups(records)
         for target, one in status.targets.items():
-            mine = [group for group in groups if group.target == safe(target)]
+            mine = [group for group in groups if group.target == target]
             total, seen = RECORD_LISTS[name].count(one), sum(len(group.records) for group in mine)
             for group in mine[:_MOST_REASONS]:
                 count = len(group.records)
@@ -304,11 +304,8 @@ def overview_page(
         context |= {
             "tiles": tiles(status), "problems": problems(status), "decisions": decisions(status, listed or {}),
             "last_run": None if status.last_run is None else summary_of(status.last_run),
-            "errors": [] if status.last_run is None else [safe(error) for error in summary_of(status.last_run).errors],
             "targets": [target_card(name, one) for name, one in status.targets.items()],
-            "removed_targets": [(safe(name), removed_text(one)) for name, one in status.removed_targets.items()],
-            "sources": [(safe(name), one) for name, one in status.sources.items()],
-            "removed": [(safe(name), one) for name, one in status.removed_sources.items()],
+            "removed_targets": [(name, removed_text(one)) for name, one in status.removed_targets.items()],
         }  # fmt: skip
     return markup("overview.html", {**context, **around})
 
@@ -343,20 +340,12 @@ class RecordQuery(msgspec.Struct, frozen=True):
         return None if last is None else last - last % SECONDS_A_DAY
 
 
-class RecordLink(msgspec.Struct, frozen=True):
-    """A listed record, and the address of its job."""
-
-    record_id: str
-    end_time: int
-    href: str
-
-
 class ReasonGroup(msgspec.Struct, frozen=True):
     """Listed records of a target with the same reason, which is empty for none."""
 
     target: str
     reason: str
-    records: tuple[RecordLink, ...]
+    records: tuple[ListedRecord, ...]
 
 
 def reason_groups(listed: Iterable[ListedRecord]) -> list[ReasonGroup]:
@@ -366,14 +355,7 @@ def reason_groups(listed: Iterable[ListedRecord]) -> list[ReasonGroup]:
         return one.target, sentence(one.reason)
 
     groups = [
-        ReasonGroup(
-            safe(target),
-            safe(reason),
-            tuple(
-                RecordLink(safe(one.record_id), one.end_time, with_query(JOBS, {"job": one.record_id})) for one in alike
-            ),
-        )
-        for (target, reason), alike in groupby(sorted(listed, key=key), key)
+        ReasonGroup(target, reason, tuple(alike)) for (target, reason), alike in groupby(sorted(listed, key=key), key)
     ]
     return sorted(groups, key=lambda group: (-len(group.records), group.target, group.reason))
 

@@ -29,7 +29,7 @@ from publisher.report.statements.files import Kind, document
 from publisher.report.view_kind import CHARGES, JOB, TOTALS, VIEW_KINDS, ViewKind
 from publisher.report.views import make
 from publisher.report.views.charges import statements
-from publisher.text import iso, safe
+from publisher.text import iso
 
 _AT_A_TIME: Final = 2
 """Reports and plots that are made at a time; the rest wait."""
@@ -153,7 +153,7 @@ class ReportPages:
             rows=_usage_rows(report, by),
             href=with_query(path_of(TOTALS.name), query),
             mine=person.owner is not None,
-            problem=report.nothing and safe(report.nothing),
+            problem=report.nothing,
         )
 
     def has_jobs(self) -> bool:
@@ -205,7 +205,7 @@ def _usage_rows(report: Report, by: str) -> tuple[UsageRow, ...]:
         return answered(with_query(path_of(TOTALS.name), {"by": "project" if by == "user" else "user", by: pattern}))
 
     return tuple(
-        UsageRow(safe(name), jobs, core_h, round(core_h / most * 100, 2), href(name)) for name, jobs, core_h in amounts
+        UsageRow(name, jobs, core_h, round(core_h / most * 100, 2), href(name)) for name, jobs, core_h in amounts
     )
 
 
@@ -222,9 +222,7 @@ def _prints(kind: ViewKind, report: Report) -> list[dict[str, Any]]:
     forms = [(f"/{kind.name}.{form}", label) for form, (label, _kind) in _PLOTS.items()]
     if len(report.plots) < 2 or "measure" in kind.options:
         return [{"title": "Plot", "plot": None, "forms": forms}] if report.plots else []
-    return [
-        {"title": safe(plot.title), "plot": place, "forms": forms} for place, plot in enumerate(report.plots, start=1)
-    ]
+    return [{"title": plot.title, "plot": place, "forms": forms} for place, plot in enumerate(report.plots, start=1)]
 
 
 def _statements(report: Report, asked: ReportRequest, query: Mapping[str, str]) -> tuple[list[tuple[str, str]], str]:

@@ -15,6 +15,7 @@ import httpx
 import msgspec
 import pytest
 from lxml import html
+from markupsafe import escape
 
 from publisher.api import Publisher
 from publisher.errors import StoreMissingError
@@ -172,6 +173,15 @@ def test_names_of_jobs_are_escaped_everywhere(opened: PageClient) -> None:
     assert EVIL not in asked
     assert 'value="" onfocus' not in asked
     assert "<script" not in opened.ask(f"/utilization.svg?{MONTH}&bin=1d&by=user").text
+
+
+@pytest.mark.parametrize("path", ["/totals", "/jobs"])
+def test_a_form_sends_back_what_it_got_and_shows_it_safely(opened: PageClient, path: str) -> None:
+    row = json.dumps({"words": {"user": "b\x9b"}}, ensure_ascii=False)
+    text = opened.ask(path, params={"user": "a\u202e\x1b<", **({"row": row} if path == "/jobs" else {})}).text
+    assert 'value="a\u202e\x1b&lt;"' in text
+    assert path == "/totals" or f'value="{escape(row)}"' in text
+    assert ("user: a\\u202e\\x1b&lt;" in text) == (path == "/totals")
 
 
 @pytest.mark.parametrize(
