@@ -16,8 +16,8 @@ from publisher.cli.output import data, json_object, result_json, say
 from publisher.cli.recorded import noted, recorded
 from publisher.cli.session import session
 from publisher.cli.table import show_table
-from publisher.cli.usage_notes import usage_notes
 from publisher.errors import UsageError
+from publisher.status.notes import usage_notes
 from publisher.text import counted, duration_text, iso, safe
 
 if TYPE_CHECKING:

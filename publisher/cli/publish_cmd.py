@@ -16,9 +16,9 @@ from publisher.cli.output import json_object, say
 from publisher.cli.recorded import noted, recorded
 from publisher.cli.render_cmd import held_json, note_lines
 from publisher.cli.session import session
-from publisher.cli.status_cmd import totals_left
 from publisher.cli.table import level_text, show_table
 from publisher.errors import StoreError, UsageError
+from publisher.status.notes import totals_left
 from publisher.text import counted, iso, unknown_name
 
 if TYPE_CHECKING:

@@ -11,8 +11,16 @@ from publisher.cli.history_cmd import run_json
 from publisher.cli.output import data, json_object, result_json, say
 from publisher.cli.session import session
 from publisher.cli.table import level_text, show_table
-from publisher.cli.usage_notes import usage_notes
 from publisher.finding import DAMAGE_HINT
+from publisher.status.notes import (
+    FEW_DAYS,
+    SELECTS_NONE,
+    evidence_notes,
+    removed_amount_notes,
+    totals_left,
+    unconfirmed_text,
+    usage_notes,
+)
 from publisher.text import counted, future_notes, iso, safe
 
 if TYPE_CHECKING:
@@ -164,13 +172,10 @@ def _confirmed_text(item: TargetStatus) -> object:
     return "no evidence" if item.evidence == "none" and not item.confirmed else item.confirmed
 
 
-_FEW_DAYS = 14
-
-
 def _target_word(item: TargetStatus) -> Text:
     if item.last_error is not None:
         return level_text("red", item.last_error)
-    if item.certificate_days_left is not None and item.certificate_days_left < _FEW_DAYS:
+    if item.certificate_days_left is not None and item.certificate_days_left < FEW_DAYS:
         return level_text("yellow", f"certificate ends in {counted(item.certificate_days_left, 'day')}")
     if item.shadow or item.is_rejected or item.is_held or item.superseded:
         return level_text("yellow", "a shadow: nothing is sent" if item.shadow else _undelivered_word(item))
@@ -187,27 +192,17 @@ def _undelivered_word(item: TargetStatus) -> str:
     return ", ".join(words + totals_left(item))
 
 
-def totals_left(item: TargetStatus) -> list[str]:
-    """How many totals the service did not take, or refused."""
-    of_totals = ((item.totals_rejected, "rejected"), (item.totals_held, "held"))
-    return [f"{counted(number, 'total')} {state}" for number, state in of_totals if number]
-
-
 def _word_of_settled(item: TargetStatus) -> Text:
     """The status of a target to which nothing can be sent now."""
     if item.times_in_future:
         return level_text("yellow", "a clock was wrong")
     if item.confirmation_overdue:
-        return level_text("yellow", _unconfirmed_text(item))
+        return level_text("yellow", unconfirmed_text(item))
     if item.not_due:
         return level_text("green", f"{item.not_due} of a period that is not over")
     if item.accepted and item.complete_until is None:
         return level_text("yellow", "all that was read is delivered")
     return level_text("green", "all delivered" if item.accepted else "nothing to deliver")
-
-
-def _unconfirmed_text(item: TargetStatus) -> str:
-    return f"unconfirmed for {counted(item.unconfirmed_days or 0, 'day')}"
 
 
 def _is_to_send(item: TargetStatus) -> bool:
@@ -263,17 +258,14 @@ def _advice_by_target(found: Status) -> list[str]:
     advice = []
     for name, target in found.targets.items():
         if collected and target.untouched:
-            advice.append(f"{name} selects no job: usage-publisher check shows why")
+            advice.append(f"{name} {SELECTS_NONE}")
         if target.shadow:
             advice.append(f"Compare the shadow: usage-publisher shadow {shlex.quote(name)}")
         if target.assumed:
             before = f"accepted, but delivered before and not sent from this store: {counted(target.assumed, 'job')}"
             advice.append(f"{name}: {before}")
-        advice += [safe(f"{name}: {text}") for text in _advice_on_evidence(name, target)]
-        for amount, number in target.removed_amounts.items():
-            totals = f"{counted(number, 'total')} sent before"
-            text = f"{amount} is not in the settings any more; zero is sent with the next version of {totals}"
-            advice.append(safe(f"{name}: {text}, or now by usage-publisher republish {shlex.quote(name)}"))
+        notes = (*evidence_notes(name, target), *removed_amount_notes(name, target))
+        advice += [safe(f"{name}: {text}") for text in notes]
     return advice
 
 
@@ -286,21 +278,4 @@ def _advice_on_removed_targets(found: Status) -> list[str]:
             advice.append(
                 f"Removed targets:    {left:,} {are_not} to {safe(name)}; add [targets.{safe(name)}] again to send them"
             )
-    return advice
-
-
-def _advice_on_evidence(name: str, target: TargetStatus) -> list[str]:
-    if target.evidence == "none":
-        if target.confirmed == target.accepted:  # there is nothing to confirm, or a file confirmed everything
-            return []
-        return ["not confirmed: nothing shows what the service has; name a file with its list in `evidence`"]
-    advice = []
-    if target.unconfirmed_days:
-        jobs = counted(target.accepted - target.confirmed, "job")
-        advice.append(f"accepted and not confirmed: {jobs}, the oldest {_unconfirmed_text(target)}")
-    if target.evidence_problem is not None:
-        advice.append(f"no evidence of what the service has: {target.evidence_problem}")
-    if target.differences:
-        differences = counted(target.differences, "difference")
-        advice.append(f"{differences} to what the service has: usage-publisher reconcile {shlex.quote(name)}")
     return advice

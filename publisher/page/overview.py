@@ -13,9 +13,19 @@ import msgspec
 
 from formats.calendar import SECONDS_A_DAY
 from publisher.errors import UsageError
+from publisher.finding import DAMAGE_HINT
 from publisher.page.addresses import with_query
 from publisher.page.html import instant_text, markup
 from publisher.reason import sentence
+from publisher.status.notes import (
+    FEW_DAYS,
+    SELECTS_NONE,
+    differences_text,
+    evidence_notes,
+    removed_amount_notes,
+    totals_left,
+    usage_notes,
+)
 from publisher.status.records import ListedRecord
 from publisher.status.run_summary import summary_of
 from publisher.status.status import SourceStatus, Status, TargetStatus
@@ -29,8 +39,6 @@ _MOST_REASONS: Final = 5
 """Reasons of a state of a target on the first page."""
 NEED_DECISION: Final = ("held", "rejected")
 """The lists of records that need somebody."""
-_FEW_DAYS: Final = 14
-"""A certificate with fewer days left is a problem."""
 
 
 class RecordList(msgspec.Struct, frozen=True):
@@ -141,7 +149,11 @@ def headline(status: Status) -> tuple[str, Tone]:
 def problems(status: Status) -> list[tuple[str, str]]:
     """What an administrator should look at: the source or target, and what is wrong there."""
     texts = [(name, text) for name, one in status.sources.items() for text in _source_problems(one)]
-    texts += [(name, text) for name, one in status.targets.items() for text in _target_problems(one)]
+    texts += [(name, text) for name, one in status.targets.items() for text in _target_problems(name, one)]
+    if any(source.last_job_end is not None for source in status.sources.values()):
+        texts += [(name, SELECTS_NONE) for name, one in status.targets.items() if one.untouched]
+    if status.not_latest is not None and status.damaged_jobs:  # the headline has only the first of them
+        texts.append(("store", f"{counted(status.damaged_jobs, 'damaged job')}: {DAMAGE_HINT}"))
     return texts
 
 
@@ -160,19 +172,20 @@ def _source_problems(one: SourceStatus) -> Iterable[str]:
         yield f"{counted(one.unreadable, 'unreadable record')}: see `usage-publisher collect --unreadable`"
     yield from future_notes(one.times_in_future)
     yield from one.waiting
+    yield from usage_notes(one)
 
 
-def _target_problems(one: TargetStatus) -> Iterable[str]:
+def _target_problems(name: str, one: TargetStatus) -> Iterable[str]:
     if one.last_error:
         yield one.last_error
-    if one.certificate_days_left is not None and one.certificate_days_left < _FEW_DAYS:
+    if one.certificate_days_left is not None and one.certificate_days_left < FEW_DAYS:
         yield f"the certificate expires in {counted(one.certificate_days_left, 'day')}"
-    if one.confirmation_overdue:
-        yield f"accepted jobs are unconfirmed for {counted(one.unconfirmed_days or 0, 'day')}"
-    if one.differences:
-        yield f"{counted(one.differences, 'difference')} to what the service has: see `usage-publisher reconcile`"
-    if one.evidence_problem and one.evidence != "none":
-        yield f"no evidence of what the service has: {one.evidence_problem}"
+    yield from totals_left(one)
+    if one.evidence != "none":  # else the card of the target says so
+        yield from evidence_notes(name, one, early=False)
+    elif one.differences:  # to a file
+        yield differences_text(name, one)
+    yield from removed_amount_notes(name, one)
     yield from future_notes(one.times_in_future)
 
 

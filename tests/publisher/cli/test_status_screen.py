@@ -10,7 +10,7 @@ import pytest
 
 from publisher.cli.publish_cmd import show_delivered
 from publisher.cli.status_cmd import show_status, status_json
-from publisher.page.overview import overview_page
+from publisher.page.overview import overview_page, problems
 from publisher.publish.context import DeliveryStats
 from publisher.publish.publish import Delivery
 from publisher.status.status import SourceStatus, Status, TargetStatus
@@ -147,6 +147,31 @@ def test_the_page_says_what_is_unconfirmed_or_that_there_is_no_evidence() -> Non
     by_file = msgspec.structs.replace(TARGET, confirmed=TARGET.accepted, evidence_problem="the service cannot be asked")
     shown = overview_page(msgspec.structs.replace(found, targets={"neic": by_file}), None, {"site": "S"})
     assert "no evidence" not in shown
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "warnings"),
+    [
+        ({"cpu_sampled": 2}, {}, 1),
+        ({"cpu_doubtful": 3}, {}, 1),
+        ({}, {"removed_amounts": {"energy": 2}}, 1),
+        ({}, {"accepted": 0}, 1),
+        ({}, {"evidence": "query", "differences": 2, "evidence_problem": "HTTP 500"}, 2),
+        ({}, {"evidence": "query", "unconfirmed_days": 9, "confirmation_overdue": True}, 1),
+        ({}, {"evidence": "query", "unconfirmed_days": 1}, 0),  # the card of the target has the days
+        ({}, {"groups": {"rejected": 1, "held": 2}}, 2),
+    ],
+    ids=str,
+)
+def test_the_page_shows_each_warning_of_the_command_in_its_words(
+    source: dict[str, Any], target: dict[str, Any], warnings: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = {"ce1": msgspec.structs.replace(SOURCE, **source)}
+    targets = {"neic": msgspec.structs.replace(TARGET, **target)}
+    texts = [text for _name, text in problems(Status(complete=True, sources=sources, targets=targets))]
+    assert len(texts) == warnings
+    shown = screen(capsys, source, target)
+    assert all(text in shown for text in texts)
 
 
 def test_what_is_confirmed_and_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,6 +110,15 @@ def test_problems_name_their_source_or_target() -> None:
     assert problems(status()) == []
 
 
+def test_damage_is_shown_beside_a_store_that_is_not_the_latest() -> None:
+    """The headline has only one of them."""
+    found = msgspec.structs.replace(status(), not_latest="an old backup", damaged_jobs=3)
+    ((name, text),) = problems(found)
+    assert name == "store"
+    assert text.startswith("3 damaged jobs: `usage-publisher store check`")
+    assert problems(msgspec.structs.replace(found, not_latest=None)) == []
+
+
 # --- the lists
 
 
