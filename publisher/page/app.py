@@ -179,7 +179,7 @@ class _PageHandlers:
             return RedirectResponse(landing, 303)
         status = self._status() if person.may(STATUS) else None
         listed = {} if status is None else {name: self._of_list(name, status) for name in NEED_DECISION}
-        return _page(overview_page(status, self._usage(person), self._around(person, OVERVIEW), listed))
+        return HTMLResponse(overview_page(status, self._usage(person), self._around(person, OVERVIEW), listed))
 
     def _status(self) -> Status:
         return self._site.publisher.status(assumed=False)
@@ -223,13 +223,13 @@ class _PageHandlers:
             for record in self._site.publisher.listed(state, target, MOST_LISTED, asked.since)
         ]
         around = self._around(person, "records")
-        return _page(records_page(asked, status, listed, with_ids=person.may(JOB.name), around=around))
+        return HTMLResponse(records_page(asked, status, listed, with_ids=person.may(JOB.name), around=around))
 
     def history(self, _request: Request, person: Person) -> Response:
         """The runs of the program."""
         history = self._site.publisher.history
         runs, total = history.newest(MOST_RUNS), history.count()
-        return _page(history_page(runs, total, self._around(person, "history")))
+        return HTMLResponse(history_page(runs, total, self._around(person, "history")))
 
     def run(self, request: Request, person: Person) -> Response:
         """One run of the program."""
@@ -237,7 +237,7 @@ class _PageHandlers:
         run, around = self._site.publisher.history.of_id(run_id), self._around(person, "history")
         if run is None:
             return _problem("Runs of the program", f"Run {run_id} is not in the history.", 404, around)
-        return _page(run_page(run, around))
+        return HTMLResponse(run_page(run, around))
 
     def jobs(self, request: Request, person: Person) -> Response:
         """The jobs behind a report, or one job with its deliveries."""
@@ -267,7 +267,7 @@ class _PageHandlers:
         roles = ROLES if self._site.people is not None else {}
         context = {"title": "Help", "views": views, "roles": roles, "publishing": person.may(STATUS)}
         context |= {**self._around(person, "help"), "version": version_of("usage-publisher")}
-        return _page(markup("help.html", context))
+        return HTMLResponse(markup("help.html", context))
 
     # --- log-in and log-out
 
@@ -311,7 +311,7 @@ class _PageHandlers:
 
     def _login_page(self, problem: str | None, back: str, code: int) -> Response:
         context = {"title": "Log in", "site": self._name, "problem": problem, "next": return_address(back) or ""}
-        return _page(markup("login.html", context), code)
+        return HTMLResponse(markup("login.html", context), code)
 
     # --- problems
 
@@ -394,14 +394,10 @@ def _day(text: str) -> int | None:
         raise UsageError(f"since: {error}") from None
 
 
-def _page(text: str, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return HTMLResponse(text.encode("utf-8", "backslashreplace"), code, headers)
-
-
 def _problem(
     title: str, problem: str, code: int, around: Mapping[str, Any], headers: Mapping[str, str] | None = None
 ) -> Response:
-    return _page(markup("message.html", {"title": title, "problem": problem, **around}), code, headers)
+    return HTMLResponse(markup("message.html", {"title": title, "problem": problem, **around}), code, headers)
 
 
 def _address(request: Request) -> str:

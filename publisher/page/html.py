@@ -202,7 +202,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 def report_file(report: Report, choice: Choice) -> bytes:
     """The report as one file that loads nothing else."""
-    return report_page(report, choice, {"standalone": True, "about": about(report)}).encode("utf-8", "backslashreplace")
+    return report_page(report, choice, {"standalone": True, "about": about(report)}).encode()
 
 
 def report_page(report: Report, choice: Choice, around: Mapping[str, Any], hrefs: Sequence[str] = ()) -> str:

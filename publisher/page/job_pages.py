@@ -73,7 +73,7 @@ class JobPages:
         if matches.total == 1 and query.get("job"):
             job = matches.jobs[0]
             context |= {"title": f"Job {_label(job.run.job)}", "one": self._one(job, with_places=with_places)}
-            return _html("job.html", context)
+            return HTMLResponse(markup("job.html", context))
         context |= {
             "title": "Jobs", "total": matches.total, "columns": _COLUMNS,
             "rows": [self._row(job) for job in matches.jobs], "by_id": bool(query.get("job")),
@@ -81,7 +81,7 @@ class JobPages:
         if selection is not None:
             others = {name: value for name, value in query.items() if name != page_query.ROW}
             context["row"] = {"words": selection.says(), "rule": selection.rule, "href": with_query(JOBS, others)}
-        return _html("jobs.html", context)
+        return HTMLResponse(markup("jobs.html", context))
 
     def _one(self, known: KnownRun, *, with_places: bool) -> dict[str, Any]:
         run, events = known.run, known.run.job.events
@@ -130,7 +130,3 @@ def _headline(job: Job) -> list[tuple[str, str]]:
     columns = [("project" if job.project else "account") if name == _PROJECT else name for name in _COLUMNS]
     cells = list(zip(columns, _cells(job), strict=True))
     return [(name, text) for name, text in (*cells[:6], *begins, *cells[6:]) if text]
-
-
-def _html(template: str, context: Mapping[str, Any]) -> Response:
-    return HTMLResponse(markup(template, context).encode("utf-8", "backslashreplace"))

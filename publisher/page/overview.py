@@ -270,13 +270,11 @@ def removed_text(target: TargetStatus) -> str:
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Records of a target that are held or rejected for a reason, and what people do about them."""
+    """Records of a target that are held or rejected for a reason; `count`: at least, where not all are listed."""
 
-    target: str
-    state: str
+    list: RecordList
+    group: ReasonGroup
     count: str
-    reason: str
-    advice: str
     href: str
 
 
@@ -289,18 +287,11 @@ def decisions(status: Status, listed: Mapping[str, list[ListedRecord]]) -> list[
         for target, one in status.targets.items():
             mine = [group for group in groups if group.target == target]
             total, seen = RECORD_LISTS[name].count(one), sum(len(group.records) for group in mine)
+            href = with_query("/records", {"state": name, "target": target})
             for group in mine[:_MOST_REASONS]:
                 count = len(group.records)
-                needed.append(
-                    Decision(
-                        group.target,
-                        name,
-                        counted(count, "record") if seen == total else f"at least {count:,} of {total:,} records",
-                        group.reason,
-                        RECORD_LISTS[name].about,
-                        with_query("/records", {"state": name, "target": target}),
-                    )
-                )
+                text = counted(count, "record") if seen == total else f"at least {count:,} of {total:,} records"
+                needed.append(Decision(RECORD_LISTS[name], group, text, href))
     return needed
 
 

@@ -77,19 +77,19 @@ class ReportPages:
             ),
         }  # fmt: skip
         if not all(map(query.get, kind.required)):
-            return _html(form_page(view, kind.title, None, around))
+            return HTMLResponse(form_page(view, kind.title, None, around))
         try:
             asked = self._parsed(view, query, person)
             report = self._report(view, asked.request, person)
         except UsageError as error:
-            return _html(form_page(view, kind.title, page_query.in_its_terms(str(error), form), around), 400)
+            return HTMLResponse(form_page(view, kind.title, page_query.in_its_terms(str(error), form), around), 400)
         files = [(label, with_query(f"/{view}.{form}", query)) for form, (label, _kind) in _TABLES.items()]
         links, hint = _statements(report, asked.request, query) if kind.statements else ([], "")
         context = {"files": files, "statements": links, "statement_hint": hint, "prints": _prints(kind, report)}
         hrefs = self._hrefs(kind, report, asked.request, person)
         notes = tuple(page_query.in_its_terms(note, form) for note in report.notes)
         shown = msgspec.structs.replace(report, notes=notes)
-        return _html(report_page(shown, asked.choice, {**around, **context}, hrefs))
+        return HTMLResponse(report_page(shown, asked.choice, {**around, **context}, hrefs))
 
     @staticmethod
     def _hrefs(kind: ViewKind, report: Report, asked: ReportRequest, person: Person) -> list[str]:
@@ -207,10 +207,6 @@ def _usage_rows(report: Report, by: str) -> tuple[UsageRow, ...]:
     return tuple(
         UsageRow(name, jobs, core_h, round(core_h / most * 100, 2), href(name)) for name, jobs, core_h in amounts
     )
-
-
-def _html(text: str, code: int = 200) -> Response:
-    return HTMLResponse(text.encode("utf-8", "backslashreplace"), code)
 
 
 def _file(content: bytes, name: str, content_type: str) -> Response:

@@ -7,8 +7,8 @@ from markupsafe import Markup
 
 from publisher.page.html import code_text, lines_text, long_text, markup
 
-HOSTILE = "a\x1b[31m\u202eb<i>\x9b\u2066"
-SAFE = "a\\x1b[31m\\u202eb&lt;i&gt;\\x9b\\u2066"
+HOSTILE = "a\x1b[31m\u202eb<i>\x9b\u2066\udcff"
+SAFE = "a\\x1b[31m\\u202eb&lt;i&gt;\\x9b\\u2066\\udcff"
 
 
 def test_a_template_escapes_what_it_is_given() -> None:
@@ -18,7 +18,7 @@ def test_a_template_escapes_what_it_is_given() -> None:
         "message.html", {"title": HOSTILE, "site": HOSTILE, "problem": HOSTILE, "person": person, "menu": menu}
     )
     assert shown.count(SAFE) == 9
-    assert not {"\x1b", "\u202e", "\x9b", "\u2066"} & {*shown}
+    assert not {"\x1b", "\u202e", "\x9b", "\u2066", "\udcff"} & {*shown}
     assert "<i>" not in shown
 
 
@@ -33,7 +33,7 @@ def test_a_template_escapes_what_it_is_given() -> None:
 def test_a_filter_that_makes_markup_escapes_too(made: str, shown: str) -> None:
     assert isinstance(made, Markup)
     assert shown in made
-    assert not {"\x1b", "\u202e", "\x9b", "\u2066"} & {*made}
+    assert not {"\x1b", "\u202e", "\x9b", "\u2066", "\udcff"} & {*made}
 
 
 def test_a_text_of_many_lines_is_bounded() -> None:
