@@ -70,15 +70,17 @@ class ExactSums:
         return [a + b for a, b in zip(small, self._big[first:stop].tolist(), strict=True)]
 
 
-def sum_by(groups: Ints, values: Ints, count: int) -> list[int]:
-    """Exact sums of values by their group, 0 to `count` - 1."""
-    largest = int(max(values.max(initial=0), -values.min(initial=0)))
-    if largest * len(values) < BOUND:
-        sums = np.zeros(count, np.int64)
-        np.add.at(sums, groups, values)
-        return [int(total) for total in sums]
+def sum_by(groups: Ints, values: Ints | list[int], count: int) -> list[int]:
+    """Exact sums of values by their group, 0 to `count` - 1; a list may have values beyond 64 bits."""
+    if not isinstance(values, list):
+        largest = int(max(values.max(initial=0), -values.min(initial=0)))
+        if largest * len(values) < BOUND:
+            sums = np.zeros(count, np.int64)
+            np.add.at(sums, groups, values)
+            return [int(total) for total in sums]
+        values = values.tolist()
     exact = [0] * count
-    for group, value in zip(groups.tolist(), values.tolist(), strict=True):
+    for group, value in zip(groups.tolist(), values, strict=True):
         exact[group] += value
     return exact
 

@@ -81,17 +81,13 @@ class RunUsages:
     ) -> None:
         """Take the usage of runs: see `publisher.report.views.charging.RunSink`."""
         kind_lines = [
-            (-1, False) if key is None else self.line_of(key, user) for key, user in zip(keys, users, strict=True)
+            (-1, False) if key is None else self._line_of(key, user) for key, user in zip(keys, users, strict=True)
         ]
         lines, erased = np.array([line for line, _ in kind_lines]), np.array([flag for _, flag in kind_lines], np.bool_)
         exact: Any = usage if not isinstance(usage, list) else pa.array(map(str, usage), pa.string())
         self._insert("placed", run_id=runs, line=lines[kinds], usage=exact, erased=erased[kinds])
 
-    def add_query(self, matching: Matching, query: str) -> None:
-        """Take what a query gives: see `publisher.report.views.charging.RunSink`."""
-        matching.rows(f"INSERT INTO placed {query}")
-
-    def line_of(self, key: Used, user: str) -> tuple[int, bool]:
+    def _line_of(self, key: Used, user: str) -> tuple[int, bool]:
         """The number of a line, which may be new, and whether its payer or this user is an erased person."""
         if key not in self._lines:
             self._lines[key] = len(self.lines)
@@ -185,7 +181,7 @@ def run_usages(
         erased = frozenset(row.pseudonym for row in erase.rows(connection))
     with context.tables(request, Reading(columns, request.start, request.stop, buffers_mb=EACH_JOB_MB)) as database:
         usages = RunUsages(database.cursor(), known, erased)
-        charge_runs(Matching(database, request, "ended"), price_list, by, usages)
+        charge_runs(Matching(database, request, "ended"), price_list, by, usages.add)
         with context.store.read() as connection:
             usages.read_keys(connection, request.start - _DAY_S, request.stop + _DAY_S)
             if closing is not None:

@@ -19,6 +19,7 @@ from publisher.errors import StoreCorruptError, StoreRestoredError, UsageError
 from publisher.report.request import ReportRequest
 from publisher.report.statements.closed import PriceList
 from publisher.report.statements.files import document
+from publisher.report.statements.statement import LostRuns
 from publisher.store import closed_months
 from publisher.store.schema import closed_texts, closings
 from publisher.testing.memory import ListSource
@@ -466,3 +467,34 @@ def test_energy_is_charged_by_run_too(tmp_path: Path) -> None:
     assert {(one.item.unit if one.item else "", str(one.amount)) for one in month.changes.corrections["bob"]} == {
         ("core h", "0.22"), ("kWh", "3.00"),
     }  # fmt: skip
+
+
+def test_energy_alone_may_have_a_price(tmp_path: Path) -> None:
+    """Also such that the millijoules of one run times the PUE are beyond 64 bits."""
+    site = closing_site(tmp_path, *FIRST, job(7, "eve", IN_SEPTEMBER, energy_j=2e15))
+    site.table["energy"] = {"pue": "1.5", "power": [{"watts_core": 10, "whole_nodes": True}]}
+    site.table["charges"] = {"prices": [{"resource": "energy", "price": "100"}]}
+    site.reopen()
+    issued = [one.statement for one in site.publisher.close_month(SEPTEMBER)]
+    amounts = {one.payer: str(one.total) for one in issued}
+    assert amounts == {"ada": "4.50", "bob": "6.00", "eve": "83333333333.33"}
+    come(site, job(7, "eve", IN_SEPTEMBER, energy_j=1e15))
+    (month,) = site.publisher.closed_months()
+    assert {payer: [str(one.amount) for one in some] for payer, some in month.changes.corrections.items()} == {
+        "eve": ["-41666666666.66"]
+    }
+
+
+def test_lost_runs_whose_energy_has_a_price_are_counted(tmp_path: Path) -> None:
+    """One that lasted no time too, whether or not another in its queue used energy."""
+    lost = [
+        job(number, "eve", IN_SEPTEMBER, wall_s, queue=queue, status="lost")
+        for number, (wall_s, queue) in enumerate([(3600, "main"), (0, "main"), (0, "short"), (3600, "free")], 1)
+    ]
+    site = closing_site(tmp_path, *lost)
+    site.table["energy"] = {"power": [{"watts_core": 10}]}
+    site.table["charges"] = {"prices": [{"resource": "energy", "price": "100", "queue": ["main", "short"]}]}
+    site.reopen()
+    (issued,) = [one.statement for one in site.publisher.close_month(SEPTEMBER)]
+    assert issued.lost == LostRuns(3, Decimal("2.00"))
+    assert [str(item.amount) for item in issued.items] == ["2.00"]

@@ -42,6 +42,8 @@ def test_sums_by_group_are_exact(rows: list[tuple[int, int]]) -> None:
     expected = [sum(value for group, value in rows if group == which) for which in range(4)]
     groups, values = (np.array([row[place] for row in rows], np.int64) for place in (0, 1))
     assert sum_by(groups, values, 4) == expected
+    beyond = [value << 64 for value in values.tolist()]
+    assert sum_by(groups, beyond, 4) == [total << 64 for total in expected]
 
 
 def test_exact_sums_grow_and_carry() -> None:
