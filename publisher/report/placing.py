@@ -39,6 +39,20 @@ class Placed:
         self.amount = amount
 
 
+class Held(NamedTuple):
+    """What the runs of a batch held, by entry of `placed`: `start` and `stop` within the service of the node.
+
+    `named`: the codes of the cores in `numbers`, valid until the next batch; 0 if the resource is not cores.
+    """
+
+    batch: RunBatch
+    placed: Placed
+    start: Ints
+    stop: Ints
+    named: Ints
+    numbers: CoreNumbers
+
+
 class _NodeShare(NamedTuple):
     """What a run held: the columns of `Placed` without the row."""
 
@@ -61,6 +75,7 @@ class Placing:
     def __init__(self, inventory: Inventory, resource: Resource) -> None:
         self._inventory = inventory
         self._resource = resource
+        self._numbers = CoreNumbers()
         self._known: dict[tuple[str, str, int, int], _NodeShare] = {}
 
     def meet(self, matching: Matching) -> None:
@@ -111,6 +126,16 @@ class Placing:
         order = np.lexsort(((start < since) | (start >= until), part))
         first = order[np.flatnonzero(np.diff(part[order], prepend=0))]
         return Placed(placed.row[first], placed.host[first], placed.node[first], placed.amount[first])
+
+    def held(self, batch: RunBatch) -> Held:
+        """What the runs of a batch held of each node, while it was in service."""
+        placed = self.of(batch)
+        since, until = self._inventory.service_bounds()[:, placed.node]
+        start = np.maximum(batch.numbers("start")[placed.row], since)
+        stop = np.minimum(batch.numbers("stop")[placed.row], until)
+        is_cores = self._resource == "cores"
+        named = self._numbers.of(batch, placed) if is_cores else np.zeros(len(placed.row), np.int64)
+        return Held(batch, placed, start, stop, named, self._numbers)
 
     def _total(self, batch: RunBatch) -> Ints:
         """The total of a run, for what is not known by host."""

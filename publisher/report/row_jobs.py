@@ -25,9 +25,9 @@ from publisher.report.column_files import RUN_ID
 from publisher.report.grouping import Grouping
 from publisher.report.integers import Ints
 from publisher.report.inventory import FOREVER, Inventory
-from publisher.report.matching import OF_JOB, SHOWN_ID, Matching, RunBatch
+from publisher.report.matching import OF_JOB, SHOWN_ID, Matching
 from publisher.report.met import Met
-from publisher.report.placing import REQUIRED, CoreNumbers, Placed, Placing
+from publisher.report.placing import REQUIRED, Held, Placed, Placing
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -275,20 +275,20 @@ class _HeldOn:
 
     def relation(self, runs: str) -> str:
         """The runs of a relation that held some of the resource, and whether they `fits`."""
+        table = self._matching.collected("held_of_nodes", {RUN_ID: "BIGINT", "node": "UINTEGER"})
         placing = Placing(self._inventory, self._resource)
         placing.meet(self._matching)
-        held = self._matching.collected("held_of_nodes", {RUN_ID: "BIGINT", "node": "UINTEGER"})
-        numbers = CoreNumbers()
         for batch in self._matching.batches({*REQUIRED[self._resource], RUN_ID}, Met(), runs):
-            placed = placing.of(batch)
-            chosen = self._of_first_host(placed) if self._first else self._in_time(batch, placed)
+            held = placing.held(batch)
+            placed = held.placed
+            chosen = self._of_first_host(placed) if self._first else self._in_time(held)
             if self._core is not None:
-                chosen = chosen[self._on_core(placed, numbers.of(batch, placed), numbers)[chosen]]
-            held.add(batch.numbers(RUN_ID)[placed.row[chosen]], placed.node[chosen])
+                chosen = chosen[self._on_core(held)[chosen]]
+            table.add(batch.numbers(RUN_ID)[placed.row[chosen]], placed.node[chosen])
         nodes = self._matching.collected("nodes_of_row", {"node": "UINTEGER", "fits": "BOOLEAN"})
         fits = [self._fits(number) for number in range(len(self._inventory.nodes))]
         nodes.insert(pa.table({"node": range(len(fits)), "fits": fits}))
-        of_runs = f"SELECT {RUN_ID}, bool_or(fits) AS fits FROM {held.name} JOIN nodes_of_row USING (node) GROUP BY 1"  # noqa: S608 - names of ours
+        of_runs = f"SELECT {RUN_ID}, bool_or(fits) AS fits FROM {table.name} JOIN nodes_of_row USING (node) GROUP BY 1"  # noqa: S608 - names of ours
         return f"(SELECT * FROM {runs} JOIN ({of_runs}) USING ({RUN_ID}))"  # noqa: S608 - as above
 
     @staticmethod
@@ -297,24 +297,21 @@ class _HeldOn:
         first: Ints = places[placed.amount[places] > 0]
         return first
 
-    def _in_time(self, batch: RunBatch, placed: Placed) -> Ints:
+    def _in_time(self, held: Held) -> Ints:
         """The entries of runs that held the resource in the interval while the node was in service."""
-        since, until = self._inventory.service_bounds()[:, placed.node]
-        begin = np.maximum(since, batch.numbers("start")[placed.row])
-        end = np.minimum(until, batch.numbers("stop")[placed.row])
-        overlaps = np.minimum(end, self._request.stop) > np.maximum(begin, self._request.start)
-        return np.flatnonzero((placed.amount > 0) & overlaps)
+        overlaps = np.minimum(held.stop, self._request.stop) > np.maximum(held.start, self._request.start)
+        return np.flatnonzero((held.placed.amount > 0) & overlaps)
 
-    def _on_core(self, placed: Placed, named: Ints, numbers: CoreNumbers) -> npt.NDArray[np.bool_]:
+    def _on_core(self, held: Held) -> npt.NDArray[np.bool_]:
         """Whether each entry held the core: runs that name no cores count for each core that the node has."""
         assert self._core is not None
         capacity = [node.amounts.get("cores") or FOREVER for node in self._inventory.nodes]
-        on_core = (named == 0) & (self._core < np.array(capacity, np.int64)[placed.node])
-        of_named = np.flatnonzero(named)
-        entry, core = numbers.entries(named[of_named])
+        on_core: npt.NDArray[np.bool_] = held.named == 0
+        on_core &= self._core < np.array(capacity, np.int64)[held.placed.node]
+        of_named = np.flatnonzero(held.named)
+        entry, core = held.numbers.entries(held.named[of_named])
         on_core[of_named[entry[core == self._core]]] = True
-        held: npt.NDArray[np.bool_] = on_core
-        return held
+        return on_core
 
     def _fits(self, number: int) -> bool:
         # The cluster of a node without one in its table is that of its runs in the interval of the row: where jobs of

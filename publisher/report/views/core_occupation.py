@@ -20,11 +20,12 @@ from publisher.errors import UsageError
 from publisher.report.calendar import ReportPeriod, edges, period_axis
 from publisher.report.held_amounts import Occupation
 from publisher.report.integers import Ints
+from publisher.report.placing import Held
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.view_kind import OCCUPATION
-from publisher.report.views.nodes import UNITS, Allocations, NodeAllocations, names_of
+from publisher.report.views.nodes import UNITS, NodeAllocations, names_of
 
 MOST_CELLS: Final = 250_000
 """The limit of cores times periods, for a report that can be read."""
@@ -50,7 +51,7 @@ class CoresHeld:
         self.unnamed = 0
         """The number of runs that named cores of a node, and of those that did not."""
 
-    def add(self, held: Allocations) -> None:
+    def add(self, held: Held) -> None:
         """Add what runs held."""
         placed = held.placed
         looked_at = {node: self._is_included(node) for node in np.unique(placed.node).tolist()}
@@ -129,7 +130,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         )
     held = NodeAllocations(context, request, "cores")
     cores = CoresHeld(held.periods, lambda node: held.looks_at(held.inventory.nodes[node]))
-    held.watch(lambda matching, use: use.read(matching, held=cores.add))
+    held.read(cores.add)
     labelled, beyond = _cores(request.by, held, cores)
     rows: list[tuple[Cell, ...]] = [
         (

@@ -17,10 +17,11 @@ import numpy as np
 from publisher.report.carbon import HOUR_S, carbon_hours
 from publisher.report.energy_use import MJ_A_KWH, IdleEnergy
 from publisher.report.held_amounts import Occupation
+from publisher.report.placing import Held
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.views.nodes import Allocations, NodeAllocations
+from publisher.report.views.nodes import NodeAllocations
 
 
 class _IdleClass(msgspec.Struct, frozen=True):
@@ -45,7 +46,7 @@ def idle_energy(context: ReportContext, request: ReportRequest) -> IdleEnergy | 
     inside = {at for hour in hours for at in (hour.start, hour.start + HOUR_S) if start < at < stop}
     edges = [start, *sorted(inside), stop]
     idle = _IdleCores(allocations, np.array(edges, np.int64))
-    allocations.watch(lambda matching, use: use.read(matching, held=idle.add))
+    allocations.read(idle.add)
     starts = [hour.start for hour in hours]
     used = emitted = with_carbon = Fraction(0)
     for place, (first, last) in enumerate(pairwise(edges)):
@@ -84,14 +85,14 @@ class _IdleCores:
             self._class_of.append(numbers.setdefault(of, len(numbers)))
             self._counts[of] = self._counts.get(of, 0) + 1
 
-    def add(self, allocations: Allocations) -> None:
+    def add(self, held: Held) -> None:
         """Add what the runs of a batch held."""
         nodes = self._inventory.nodes
         self._class_of += [-1] * (len(nodes) - len(self._class_of))
-        placed = allocations.placed
+        placed = held.placed
         of = np.array(self._class_of, np.int64)[placed.node]
         known = of >= 0
-        self._occupation.add(of[known], allocations.start[known], allocations.stop[known], placed.amount[known])
+        self._occupation.add(of[known], held.start[known], held.stop[known], placed.amount[known])
         unnamed = np.array([node.name == UNKNOWN_NAME for node in nodes], np.bool_)
         self.unplaced = self.unplaced or bool(unnamed[placed.node].any())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from fnmatch import translate
 from functools import partial
 from typing import Final, NamedTuple, Self
@@ -16,11 +16,10 @@ from publisher.errors import UsageError
 from publisher.report.archive import MEMORY_UNKNOWN, VIRTUAL_UNKNOWN
 from publisher.report.calendar import ReportPeriod, edges, periods, zone_of
 from publisher.report.held_amounts import MostAtOnce, Occupation
-from publisher.report.integers import Ints
 from publisher.report.inventory import GPU_PARTS, Inventory, KnownNode
 from publisher.report.matching import Matching, RunBatch, columns_of, computed, summed
 from publisher.report.met import Met
-from publisher.report.placing import REQUIRED, CoreNumbers, Placed, Placing
+from publisher.report.placing import REQUIRED, Held, Placing
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -55,17 +54,6 @@ class OfNode(NamedTuple):
     held: list[int]
 
 
-class Allocations(NamedTuple):
-    """What the runs of a batch held of cores: by entry of `placed`, `start` and `stop` within the service of the node;
-    `named` are codes of `numbers`."""
-
-    placed: Placed
-    start: Ints
-    stop: Ints
-    named: Ints
-    numbers: CoreNumbers
-
-
 class NodeUse:
     """What some runs held of nodes in each period: `publisher.report.dask.PartialReport`."""
 
@@ -77,49 +65,46 @@ class NodeUse:
         self.forgotten = 0
         """The number of running jobs that started longer ago than jobs run."""
         self._now = now
-        self._resource: Resource = resource
+        self.resource: Resource = resource
         self._periods = periods
+        self._lacking: MostAtOnce | None = None
+        """What is held of nodes whose capacity is unknown, while runs are read."""
         self._inferred: dict[int, int] = {}
         self._highest: dict[int, int] = {}
         """By node, the highest number of a core that a run named."""
 
-    def read(
-        self,
-        matching: Matching,
-        watch: Callable[[RunBatch, Placed], None] | None = None,
-        held: Callable[[Allocations], None] | None = None,
-        more: Collection[str] = (),
-        runs: str = "matching",
-    ) -> Self:
-        """Read the matching runs; `watch` gets each batch, with the columns `more`, and its placing, `held` the cores
-        held while nodes were in service. `runs`: the relation that has the runs."""
-        placing = Placing(self.inventory, self._resource)
-        placing.meet(matching)
-        numbers = CoreNumbers()
-        table = partial(matching.collected, "held_of_nodes")
-        lacking = MostAtOnce(table, self._periods[0].start, self._periods[-1].stop)
-        for batch in matching.batches({*REQUIRED[self._resource], *more}, self.met, runs):
-            begin, end = batch.numbers("start"), batch.numbers("stop")
-            long_ago = begin < self._now - FORGOTTEN_S
-            self.forgotten += int(np.count_nonzero(long_ago & (end == self._now)))
-            placed = placing.of(batch)
-            if watch is not None:
-                watch(batch, placed)
-            start, stop = begin[placed.row], end[placed.row]
-            since, until = self.inventory.service_bounds()[:, placed.node]
-            stop = np.minimum(stop, until)
-            start = np.maximum(start, since)
-            self.occupation.add(placed.node, start, stop, placed.amount)
-            if self._resource == "cores":
-                named = numbers.of(batch, placed)
-                numbers.note_highest(self._highest, placed.node, named)
-                if held is not None:
-                    held(Allocations(placed, start, stop, named, numbers))
-            if self._resource in {"cores", "gpus"}:
-                unknown = np.array([self._is_inferred(node) for node in self.inventory.nodes], np.bool_)[placed.node]
-                lacking.add(placed.node[unknown], start[unknown], stop[unknown], placed.amount[unknown])
-        self._inferred = lacking.by_node()
+    def read(self, matching: Matching, each: Callable[[Held], None] | None = None) -> Self:
+        """Read the matching runs; `each` gets what those of a batch held."""
+        for (held,) in read_together([self], matching):
+            if each is not None:
+                each(held)
         return self
+
+    def begin(self, matching: Matching) -> Callable[[RunBatch], Held]:
+        """A function that adds what the runs of a batch held; after the last batch, `end` is called."""
+        placing = Placing(self.inventory, self.resource)
+        placing.meet(matching)
+        if self.resource in {"cores", "gpus"}:
+            collected = partial(matching.collected, f"held_{self.resource}")
+            self._lacking = MostAtOnce(collected, self._periods[0].start, self._periods[-1].stop)
+        return partial(self._take, placing)
+
+    def _take(self, placing: Placing, batch: RunBatch) -> Held:
+        held = placing.held(batch)
+        placed = held.placed
+        long_ago = batch.numbers("start") < self._now - FORGOTTEN_S
+        self.forgotten += int(np.count_nonzero(long_ago & (batch.numbers("stop") == self._now)))
+        self.occupation.add(placed.node, held.start, held.stop, placed.amount)
+        held.numbers.note_highest(self._highest, placed.node, held.named)
+        if self._lacking is not None:
+            unknown = np.array([self._is_inferred(node) for node in self.inventory.nodes], np.bool_)[placed.node]
+            self._lacking.add(placed.node[unknown], held.start[unknown], held.stop[unknown], placed.amount[unknown])
+        return held
+
+    def end(self) -> None:
+        """Infer capacities from the most that was held at once."""
+        if self._lacking is not None:
+            self._inferred, self._lacking = self._lacking.by_node(), None
 
     def add(self, other: NodeUse) -> None:
         """Add what other runs held. Raises `UsageError` if a capacity must be inferred, which needs all runs."""
@@ -127,7 +112,7 @@ class NodeUse:
         for number, most in other._inferred.items():
             if numbers[number] in self._inferred:
                 name = other.inventory.nodes[number].name
-                units = UNITS[self._resource]["units"]
+                units = UNITS[self.resource]["units"]
                 raise UsageError(
                     f"no table [[nodes]] has the {units} of {name}, and a cluster cannot infer them",
                     hint="Add the table to the configuration, or omit --dask",
@@ -144,7 +129,7 @@ class NodeUse:
         capacity = self._capacity(node)
         if self._is_inferred(node):
             most = self._inferred.get(number, 0)
-            if self._resource == "gpus":
+            if self.resource == "gpus":
                 most = -(-most // GPU_PARTS) * GPU_PARTS  # a node has whole GPUs
             capacity = max(most, self._highest.get(number, -1) + 1) or None
         if not node.cluster and (cluster := self.inventory.cluster_of(number)):
@@ -153,11 +138,27 @@ class NodeUse:
 
     def _capacity(self, node: KnownNode) -> int | None:
         """The capacity of a node by the configuration."""
-        return node.amounts.get(self._resource)
+        return node.amounts.get(self.resource)
 
     def _is_inferred(self, node: KnownNode) -> bool:
         """Whether the capacity of a node is the most that runs held at once."""
         return self._capacity(node) is None and node.name != UNKNOWN_NAME
+
+
+def read_together(
+    uses: Sequence[NodeUse], matching: Matching, more: Collection[str] = (), runs: str = "matching"
+) -> Iterator[list[Held]]:
+    """Read the matching runs once for what they used of different resources; yields what each batch held.
+
+    Batches have the columns `more` too. `runs`: the relation that has the runs.
+    """
+    add = [use.begin(matching) for use in uses]
+    columns = frozenset(more).union(*(REQUIRED[use.resource] for use in uses))
+    for batch in matching.batches(columns, uses[0].met, runs):
+        yield [add_to(batch) for add_to in add]
+    for use in uses:
+        use.met = uses[0].met
+        use.end()
 
 
 def _use(
@@ -178,44 +179,38 @@ class NodeAllocations:
         self._request = request
         self._asked_of_runs = bool(request.filters.keys() - {"host"})
         self._looked_at = re.compile(translate(request.filters.get("host", "*"))).match
-        self._use = NodeUse(context.config.nodes, resource, self.periods, context.now)
+        self.use = NodeUse(context.config.nodes, resource, self.periods, context.now)
 
     @property
     def inventory(self) -> Inventory:
         """The nodes of the configuration and of the runs that were read."""
-        return self._use.inventory
+        return self.use.inventory
 
-    def read(self) -> Self:
-        """Read all runs."""
+    def read(self, each: Callable[[Held], None] | None = None) -> Self:
+        """Read all runs. `each` gets what those of a batch held; with it, a cluster reads none of them."""
         part = partial(
             _use, nodes=self._context.config.nodes, resource=self.resource, periods=self.periods, now=self._context.now
         )
-        columns = columns_of(self._request, *REQUIRED[self.resource])
-        self._use = summed(self._context, self._request, self._reading(columns), "overlapping", part)
-        self._know_clusters()
+        how = self._context, self._request, self.reading(REQUIRED[self.resource])
+        if each is None:
+            self.use = summed(*how, "overlapping", part)
+        else:
+            computed(*how, "overlapping", partial(self.use.read, each=each))
+        self.know_clusters()
         return self
 
-    def watch(self, read: Callable[[Matching, NodeUse], NodeUse], more: Collection[str] = ()) -> Self:
-        """Read all runs with `read`, which calls `NodeUse.read`. `more`: further columns that it needs."""
-        columns = columns_of(self._request, *REQUIRED[self.resource], *more)
-        computed(
-            self._context, self._request, self._reading(columns), "overlapping",
-            lambda matching: read(matching, self._use),
-        )  # fmt: skip
-        self._know_clusters()
-        return self
-
-    def _know_clusters(self) -> None:
+    def know_clusters(self) -> None:
         """A cluster that ran nothing in the interval may have the nodes that were idle: on a day of one of two clusters
         the idle nodes of the other are not nodes of the first."""
         if self.inventory.has_idle:
-            with self._context.tables(self._request, self._reading(("cluster",))) as connection:
+            with self._context.tables(self._request, self.reading(("cluster",))) as connection:
                 rows = connection.execute("SELECT DISTINCT cluster FROM entries").fetchall()
             self.inventory.know_clusters(name or "" for (name,) in rows)
 
-    def _reading(self, columns: Collection[str]) -> Reading:
+    def reading(self, columns: Collection[str]) -> Reading:
+        """How the runs are read, with these columns of `entries`."""
         until = self._context.now if self._request.running else None
-        return Reading(columns, running_until=until, buffers_mb=STREAMING_MB)
+        return Reading(columns_of(self._request, *columns), running_until=until, buffers_mb=STREAMING_MB)
 
     def looks_at(self, node: KnownNode) -> bool:
         """Whether the report includes a node: with a filter for hosts, what all runs held of others is unknown."""
@@ -226,7 +221,7 @@ class NodeAllocations:
         of_nodes = []
         for number, node in enumerate(self.inventory.nodes):
             if self.looks_at(node):
-                one = self._use.of(number, node)
+                one = self.use.of(number, node)
                 if node.is_named or any(one.held):
                     of_nodes.append(one)
         return of_nodes
@@ -236,7 +231,7 @@ class NodeAllocations:
 
         Idle nodes of the configuration have rows if there were runs and none were filtered out.
         """
-        met = self._use.met
+        met = self.use.met
         idle = rows and met.runs > 0 and not self._asked_of_runs
         return None if idle else met.nothing()
 
@@ -260,7 +255,7 @@ class NodeAllocations:
             node.name for _, node, capacity, held in nodes if node.is_named and self._crowded(capacity, held)
         ):
             notes.append(f"Jobs held more {self.resource} than [[nodes]] has on {', '.join(crowded[:10])}.")
-        if forgotten := self._use.forgotten:
+        if forgotten := self.use.forgotten:
             notes.append(
                 f"{counted(forgotten, 'job')} {'has' if forgotten == 1 else 'have'} been running for more than "
                 f"{FORGOTTEN_S // 86_400} days. If the batch system does not have them any more, their ends were lost: "
@@ -276,12 +271,12 @@ class NodeAllocations:
                 f"The cluster of {counted(len(stray), 'idle node')} is unknown: {them}. "
                 "Set `cluster` in the tables [[nodes]] that name them."
             )
-        return (*notes, *self._use.met.notes(LACKS.get(self.resource, 0)))
+        return (*notes, *self.use.met.notes(LACKS.get(self.resource, 0)))
 
     @property
     def sql(self) -> str:
         """The SQL that read the runs."""
-        return self._use.met.sql
+        return self.use.met.sql
 
     def _is_stray(self, one: OfNode) -> bool:
         return bool(one.node.is_named and one.capacity) and self.inventory.cluster_of(one.number) is None

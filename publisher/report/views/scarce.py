@@ -6,6 +6,7 @@ job in ten waited for an hour or longer. Classes are in the order of the product
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -13,15 +14,15 @@ import numpy as np
 
 from publisher.report.calendar import unit_for
 from publisher.report.inventory import Inventory
-from publisher.report.matching import OF_JOB, Matching, RunBatch
-from publisher.report.placing import Placed
+from publisher.report.matching import OF_JOB, Matching, computed
+from publisher.report.placing import REQUIRED, Held
 from publisher.report.report import Cell, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest
 from publisher.report.row_jobs import JOB_NUMBER
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import SCARCE
 from publisher.report.view_option import Resource
-from publisher.report.views.nodes import NodeAllocations, NodeUse
+from publisher.report.views.nodes import NodeAllocations, NodeUse, read_together
 from publisher.report.views.occupation import shares
 from publisher.report.views.waiting import GroupWaits, waits_of
 from publisher.text import duration_text
@@ -38,33 +39,35 @@ _RESOURCES: Final[tuple[Resource, ...]] = ("cores", "memory", "gpus")
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: a row for each class, the scarcest first."""
     whole = msgspec.structs.replace(request, period="year", timezone="UTC")
+    allocations = [NodeAllocations(context, whole, resource) for resource in _RESOURCES]
+    uses = [held.use for held in allocations]
+    waited_by: dict[Resource, dict[tuple[str, ...], GroupWaits]] = {}
+
+    def read(matching: Matching) -> NodeUse:
+        started = _Started(matching, request)
+        for of_batch in read_together(uses, matching, {*_COLUMNS, "job"}, _RUNS):
+            started.add(of_batch)
+        waited_by.update(started.waited(uses[0].inventory))
+        return uses[0]
+
+    columns = _COLUMNS.union(OF_JOB, *(REQUIRED[resource] for resource in _RESOURCES))
+    computed(context, whole, allocations[0].reading(columns), "overlapping", read)
     rows: list[tuple[Cell, ...]] = []
     notes: dict[str, None] = {}
-    nothing = None
-    statements: dict[str, None] = {}
-    for resource in _RESOURCES:
-        waited_by: dict[tuple[str, ...], GroupWaits] = {}
-
-        def read(matching: Matching, use: NodeUse, waited_by: dict[tuple[str, ...], GroupWaits] = waited_by) -> NodeUse:
-            classes = _Classes(matching, request, use.inventory)
-            use.read(matching, classes.watch, more={*_COLUMNS, "job"}, runs=_RUNS)
-            waited_by.update(classes.waited())
-            return use
-
-        held = NodeAllocations(context, whole, resource).watch(read, {*_COLUMNS, *OF_JOB})
+    for held in allocations:
+        held.know_clusters()
         for label, each in shares(held, _BY).items():
             nodes = max((share.nodes for share in each), default=0)
             available = sum(share.available for share in each)
             if not nodes or not available:
                 continue
             occupation = sum((share.mean or 0.0) * share.available for share in each) / available
-            some = waited_by.get(label)
+            some = waited_by[held.resource].get(label)
             waited = (some.jobs, some.median_s, some.p90_s) if some is not None else (0, None, None)
             scarce = occupation >= HIGH and (waited[2] or 0) >= LONG_S
-            rows.append((*label, resource, nodes, occupation, *waited, "scarce" if scarce else ""))
+            rows.append((*label, held.resource, nodes, occupation, *waited, "scarce" if scarce else ""))
         notes.update(dict.fromkeys(held.notes(by_cluster=True)))
-        statements[held.sql] = None
-        nothing = held.nothing(rows=bool(rows))
+    nothing = allocations[0].nothing(rows=bool(rows))
     if nothing:
         rows.clear()
     rows.sort(key=lambda row: (-_pressure(row), str(row[0]), str(row[1])))
@@ -84,44 +87,49 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             *notes,
         ),
         nothing=nothing,
-        sql="".join(statements),
+        sql=allocations[0].sql,
     )
 
 
-class _Classes:
+class _Started:
     """The waiting times of jobs that started in the interval and held a resource, by its class.
 
     A job on several hosts counts under its first host.
     """
 
-    def __init__(self, matching: Matching, request: ReportRequest, inventory: Inventory) -> None:
+    def __init__(self, matching: Matching, request: ReportRequest) -> None:
         self._matching = matching
-        self._inventory = inventory
         self._start, self._stop = request.start, request.stop
-        self._started = matching.collected("started", {"node": "UINTEGER", **dict.fromkeys(_WAITED, "BIGINT")})
+        columns = {"node": "UINTEGER", **dict.fromkeys((*_RESOURCES, *_WAITED), "BIGINT")}
+        self._started = matching.collected("started", columns)
         self._classes = matching.collected("classes_of_nodes", {"node": "UINTEGER", "class": "UINTEGER"})
 
-    def watch(self, batch: RunBatch, placed: Placed) -> None:
-        """Add the runs of a batch."""
+    def add(self, of_batch: Sequence[Held]) -> None:
+        """Add the runs of a batch by what they held of each resource: they held all on the same nodes."""
+        batch, placed, *_ = of_batch[0]
         rows, places = np.unique(placed.row, return_index=True)
         start = batch.numbers("start")[rows]
-        counts = (placed.amount[places] > 0) & (start >= self._start) & (start < self._stop)
-        rows, places = rows[counts], places[counts]
-        self._started.add(placed.node[places], *(batch.numbers(name)[rows] for name in _WAITED))
+        inside = (start >= self._start) & (start < self._stop)
+        rows, places = rows[inside], places[inside]
+        amounts = (held.placed.amount[places] for held in of_batch)
+        self._started.add(placed.node[places], *amounts, *(batch.numbers(name)[rows] for name in _WAITED))
 
-    def waited(self) -> dict[tuple[str, ...], GroupWaits]:
-        """The waiting times by cluster and type: those of all nodes, whose cluster is known when all runs were read."""
+    def waited(self, inventory: Inventory) -> Iterator[tuple[Resource, dict[tuple[str, ...], GroupWaits]]]:
+        """The waiting times of each resource by cluster and type: those of all nodes, whose cluster is known when all
+        runs were read."""
         numbers: dict[tuple[str, ...], int] = {}
         classes = [
-            numbers.setdefault((self._inventory.cluster_of(number) or "", node.type), len(numbers))
-            for number, node in enumerate(self._inventory.nodes)
+            numbers.setdefault((inventory.cluster_of(number) or "", node.type), len(numbers))
+            for number, node in enumerate(inventory.nodes)
         ]
         self._classes.add(np.arange(len(classes)), np.array(classes, np.int64))
-        runs = f"(SELECT * FROM {self._started.name} JOIN {self._classes.name} USING (node) WHERE submit <= start)"  # noqa: S608 - names of ours
         labels = list(numbers)
-        waits = waits_of(self._started.query, runs, ["class"], of_all=False)
-        self._matching.note("-- started: the runs that began in the interval, by their first host", waits.sql)
-        return {labels[int(number)]: some for (number,), some in waits.by_group.items()}
+        runs = f"SELECT * FROM {self._started.name} JOIN {self._classes.name} USING (node) WHERE submit <= start"  # noqa: S608 - names of ours
+        self._matching.note("-- started: the runs that began in the interval, by their first host")
+        for resource in _RESOURCES:
+            waits = waits_of(self._started.query, f"({runs} AND {resource} > 0)", ["class"], of_all=False)
+            self._matching.note(waits.sql)
+            yield resource, {labels[int(number)]: some for (number,), some in waits.by_group.items()}
 
 
 def _pressure(row: tuple[Cell, ...]) -> float:

@@ -158,6 +158,13 @@ def test_scarce_of_one_type(tmp_path: Path) -> None:
         assert row == ("cores", 1.0, 7200, "scarce")
 
 
+def test_scarce_reads_runs_once_for_all_resources(site: Publisher) -> None:
+    found = view(site, "scarce")
+    assert {row[0] for row in table(found, "resource")} == {"cores", "memory"}
+    assert "Unknown, and not in the sums: resident memory of 1 of 4 jobs." in found.notes
+    assert found.sql.count("AS job FROM matching)") == 1
+
+
 def test_paths(site: Publisher) -> None:
     assert table(view(site, "paths"), "path", "jobs", "share", "example") == [
         ("Q S E", 2, 0.5, "1"),
