@@ -30,7 +30,7 @@ from publisher.report.integers import UNKNOWN, Ints
 from publisher.report.met import Met
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import Reading, arrow_batches, tables_of_archive
+from publisher.report.tables import Reading, arrow_batches, fill, tables_of_archive
 from publisher.report.view_option import PERIODS, Interval, PeriodName
 
 OF_JOB: Final = ("local_id", "name", "global_id", "array_id", "task", "cluster", "dqs_job_name")
@@ -95,9 +95,7 @@ class Matching:
 
     def tabulate(self, name: str, table: Any, comment: str) -> None:
         """Make a temporary table of one of Arrow. `comment`: what it is, for `text`."""
-        self._connection.register("given_arrow", table)
-        self._connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM given_arrow")  # noqa: S608 - a name of ours
-        self._connection.unregister("given_arrow")
+        fill(self._connection, name, table, temporary=True)
         self._made.append(f"-- {name}: {_comment(comment)}")
 
     def rows(self, statement: str) -> list[Any]:

@@ -22,7 +22,7 @@ from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.statements.closed import PriceList
 from publisher.report.statements.items import Used
-from publisher.report.tables import EACH_JOB_MB, Reading
+from publisher.report.tables import EACH_JOB_MB, Reading, fill
 from publisher.report.views.charging import charge_runs, charged_columns
 from publisher.store import closed_months, paging
 from publisher.store.admin import engine, erase
@@ -131,13 +131,10 @@ class RunUsages:
         self._database.execute(
             "INSERT INTO present SELECT run, line, usage, false FROM charged WHERE run IN (SELECT run FROM purged)"
         )
-        self._insert_lines()
-        self._database.execute(_DIFFERING)
-
-    def _insert_lines(self) -> None:
-        self._database.execute("CREATE TABLE lines (line INTEGER, resource VARCHAR)")
+        lines = pa.array(range(len(self.lines)), pa.int32())
         resources = pa.array([key.resource for key in self.lines], pa.string())
-        self._insert("lines", line=np.arange(len(self.lines)), resource=resources)
+        fill(self._database, "lines", pa.table({"line": lines, "resource": resources}))
+        self._database.execute(_DIFFERING)
 
     def changes(self) -> list[LineChange]:
         """The lines of which runs differ."""

@@ -216,26 +216,19 @@ def _connected(
         if dirty:
             dead = [ids_of(part.dead) for part in dirty]
             numbers = np.repeat(np.array([part.number for part in dirty], np.int32), [len(ids) for ids in dead])
-            connection.register("dead_arrow", pa.table({PART_ID: numbers, RUN_ID: np.concatenate(dead)}))
-            connection.execute("CREATE TABLE dead AS SELECT * FROM dead_arrow")
-            connection.unregister("dead_arrow")
+            fill(connection, "dead", pa.table({PART_ID: numbers, RUN_ID: np.concatenate(dead)}))
             files = [paths[part.number] for part in dirty]
             sources.append(
                 f"SELECT {own} FROM read_parquet({_list(files)}) AS one "  # noqa: S608 - as above
                 f"ANTI JOIN dead ON one.{PART_ID} = dead.{PART_ID} AND one.{RUN_ID} = dead.{RUN_ID}"
             )
         if running is not None:
-            connection.register("running_arrow", running)
-            connection.execute(f"CREATE TABLE running AS SELECT {own} FROM running_arrow")  # noqa: S608 - as above
-            connection.unregister("running_arrow")
+            fill(connection, "running", running, columns=own)
             sources.append(f"SELECT {own} FROM running")  # noqa: S608 - as above
         if not sources:
-            connection.register("nothing_arrow", PART_SCHEMA.empty_table())
-            connection.execute("CREATE TABLE nothing AS SELECT * FROM nothing_arrow")
+            fill(connection, "nothing", PART_SCHEMA.empty_table())
             sources.append(f"SELECT {own} FROM nothing")  # noqa: S608 - as above
-        connection.register("classes_arrow", classes)
-        connection.execute("CREATE TABLE classes AS SELECT * FROM classes_arrow")
-        connection.unregister("classes_arrow")
+        fill(connection, "classes", classes)
         connection.execute(_entries(" UNION ALL ".join(sources), classes, reading.columns))
         _lock(connection)
         yield connection
@@ -288,6 +281,16 @@ def tables_of_archive(
         connection.execute(f"CREATE VIEW entries AS SELECT {', '.join(selected)} FROM {read}")  # noqa: S608 - as above
         _lock(connection)
         yield connection
+
+
+def fill(
+    connection: duckdb.DuckDBPyConnection, table: str, arrow: Any, *, columns: str = "*", temporary: bool = False
+) -> None:
+    """Make a table of DuckDB of one of Arrow, or of batches of Arrow. `columns`: the SQL of those that it gets."""
+    kind = "TEMP TABLE" if temporary else "TABLE"
+    connection.register("filled", arrow)
+    connection.execute(f"CREATE {kind} {table} AS SELECT {columns} FROM filled")  # noqa: S608 - names of ours
+    connection.unregister("filled")
 
 
 def arrow_batches(

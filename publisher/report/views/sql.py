@@ -33,7 +33,7 @@ from publisher.report.one_select import tables_read
 from publisher.report.report import Cell, Column, Kind, Report
 from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import EACH_JOB_MB, OpenTables, Reading
+from publisher.report.tables import EACH_JOB_MB, OpenTables, Reading, fill
 from publisher.report.temporary_files import is_of_disk, temporary_folder, writing_to
 from publisher.report.view_kind import SQL
 from publisher.store import dialect, schema
@@ -190,24 +190,16 @@ def _connected(
             own = {**RUNS, **_DECIMALS}
             connection.execute(f"CREATE VIEW runs AS SELECT {_selected(own)} FROM entries")  # noqa: S608 - ours
         if "nodes" in read:
-            _fill(
-                connection, "nodes", pa.RecordBatchReader.from_batches(_NODES, _batches(_NODES, _nodes(context))), NODES
-            )
+            rows = pa.RecordBatchReader.from_batches(_NODES, _batches(_NODES, _nodes(context)))
+            fill(connection, "nodes", rows, columns=_selected(NODES))
         if "deliveries" in read:
             with pa.OSFile(str(deliveries)) as file, pa.ipc.open_stream(file) as reader:
-                _fill(connection, "deliveries", reader, DELIVERIES)
+                fill(connection, "deliveries", reader, columns=_selected(DELIVERIES))
         yield connection
 
 
 def _selected(columns: dict[str, str]) -> str:
     return ", ".join(f'{text} AS "{name}"' for name, text in columns.items())
-
-
-def _fill(connection: duckdb.DuckDBPyConnection, table: str, reader: Any, columns: dict[str, str]) -> None:
-    """Make a table of batches of Arrow."""
-    connection.register("filled", reader)
-    connection.execute(f"CREATE TABLE {table} AS SELECT {_selected(columns)} FROM filled")  # noqa: S608 - ours
-    connection.unregister("filled")
 
 
 def _batches(fields: Any, rows: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
