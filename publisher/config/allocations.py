@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
 from typing import Final, Literal
 
 from pydantic import Field, model_validator
@@ -49,6 +49,12 @@ class Allocation(Settings):
     def holder(self) -> str:
         """Who has it: `project thesis`, or `account physics, user ada`."""
         return ", ".join(f"{key} {getattr(self, key)}" for key in self.keys)
+
+    @property
+    def words(self) -> Iterator[tuple[str, ...]]:
+        """The words of the runs that count, each in the order of `keys`."""
+        accounts = (self.account, *self.subaccounts)
+        return product(*(accounts if key == "account" else (getattr(self, key),) for key in self.keys))
 
     def is_current(self, now: int) -> bool:
         """Whether it has begun and has not ended."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fnmatch import translate
-from itertools import groupby, product
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import msgspec
@@ -248,10 +248,7 @@ def _is_of_allocation(matching: Matching, context: ReportContext, words: Mapping
     if not same:
         raise UsageError("row: there is no such allocation")
     keys, resource = same[0].keys, "gpus" if same[0].resource == "gpus" else "slots"
-    rows: list[tuple[str, ...]] = []
-    for one in same:
-        accounts = (one.account or "", *one.subaccounts)
-        rows += product(*(accounts if key == "account" else (getattr(one, key),) for key in keys))
+    rows = [labels for one in same for labels in one.words]
     columns = {f"of_{key}": pa.array([row[place] for row in rows], pa.string()) for place, key in enumerate(keys)}
     matching.tabulate("asked_holder", pa.table(columns), "the words of the holder of the allocation")
     equal = " AND ".join(f'asked_holder.of_{key} = runs."{key}"' for key in keys)

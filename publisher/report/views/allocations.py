@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import product
 from typing import Any, Final
 
 import msgspec
@@ -163,10 +162,8 @@ def _tabulate(matching: Matching, allocations: Iterable[Allocation], now: int) -
     rows: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for number, one in enumerate(allocations):
         times = dict(zip(_TIMES, (one.since, one.until, *_pace(one, now)), strict=True))
-        accounts = (one.account, *one.subaccounts)
-        words = [accounts if key == "account" else (getattr(one, key),) for key in one.keys]
-        for combination in product(*words):
-            named = {f"of_{key}": word for key, word in zip(one.keys, combination, strict=True)}
+        for words in one.words:
+            named = {f"of_{key}": word for key, word in zip(one.keys, words, strict=True)}
             rows[one.keys].append({"number": number, "of_gpus": one.resource == "gpus", **named, **times})
     tables = []
     for keys, cells in rows.items():
