@@ -25,7 +25,7 @@ from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Se
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import LOAD
-from publisher.report.views.utilization import utilization
+from publisher.report.views.utilization import queue_per_bin
 from publisher.sources.base import Unreadable
 from publisher.sources.dqs_stat import STATES, QueueSample, read_samples
 from publisher.text import iso
@@ -134,9 +134,11 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             notes.append(
                 f"A queue counts under each {request.by[0]} that it has, so the values do not add up to all queues."
             )
-    made = (
-        _by_key(bins, load_bins, request.by) if request.by else _of_all(bins, load_bins, _utilization(context, request))
-    )
+    if request.by:
+        made = _by_key(bins, load_bins, request.by)
+    else:
+        busy = queue_per_bin(context, msgspec.structs.replace(request, interval=None))
+        made = _of_all(bins, load_bins, busy)
     return Report(
         view=LOAD.name,
         title="Active queues and load" + (f", by {keys_text(request.by)}" if request.by else ""),
@@ -190,11 +192,6 @@ def _add(look: _LoadSample, sample: QueueSample) -> None:
     look.active += sample.active
     look.queues += sample.queues
     look.loads[sample.host] = max(look.loads.get(sample.host, 0), sample.load)
-
-
-def _utilization(context: ReportContext, request: ReportRequest) -> list[float]:
-    made = utilization(context, msgspec.structs.replace(request, interval=None, by=()))
-    return [one.queue for one in made.report.bins] if made.jobs else []
 
 
 class _LoadTables(msgspec.Struct, frozen=True):

@@ -14,9 +14,10 @@ from publisher.report.archive_export import Written
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.tables import Reading
+from publisher.report.views import make
 from publisher.report.views.totals import totals
-from publisher.report.views.utilization import utilization
-from publisher.store.schema import runs as table
+from publisher.store import schema
+from tests.publisher.report.torque_site import table
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
@@ -73,8 +74,8 @@ def test_a_run_that_ends_before_it_starts_ran_for_no_time_and_is_said(tmp_path: 
     found = totals(context_of(site), request)
     assert (found.all.jobs, found.all.wall_ms) == (2, 100_000)
     assert "Jobs that end before they start count with no duration: 1." in found.notes
-    used = utilization(context_of(site), request)
-    assert (used.jobs, used.report.bins[0].queue) == (1, 100 / 86_400)
+    used = make("utilization", context_of(site), request)
+    assert (used.facts["jobs"], table(used, "queue")) == (1, [(100 / 86_400,)])
 
 
 def test_months_of_runs(tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ def test_months_of_runs(tmp_path: Path) -> None:
 def test_what_cannot_be_read_whole_is_not_read_in_part(tmp_path: Path, stored: bytes, error: type[Exception]) -> None:
     site = collected(tmp_path, *make_jobs(3))
     with site.publisher.store.write() as connection:
-        connection.execute(update(table).where(table.c.local_id == "2").values(job=stored))
+        connection.execute(update(schema.runs).where(schema.runs.c.local_id == "2").values(job=stored))
     with pytest.raises(error):
         starts(site, 0)
 
