@@ -9,7 +9,7 @@ import msgspec
 
 from publisher.report.calendar import period_axis, periods, zone_of
 from publisher.report.matching import key_label
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Report, keys_text
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import ViewKind
@@ -58,26 +58,21 @@ class Grouping(msgspec.Struct, frozen=True):
 
 def grouped_report(
     kind: ViewKind, context: ReportContext, request: ReportRequest, groups: Iterable[tuple[Label, tuple[Cell, ...]]],
-    of_all: tuple[Cell, ...] | None,
+    of_all: tuple[Cell, ...] | None, **fields: Any,
 ) -> Report:  # fmt: skip
     """The cells of each group, with those of all as the row of the total; without keys, those of all alone. `of_all`
-    None: there are no runs."""
+    None: there are no runs. `fields`: as of `ReportContext.report`."""
     by = request.by
-    return Report(
-        view=kind.name,
-        title=f"{kind.heading}, by {keys_text(by)}" if by else kind.heading,
-        site=context.config.site.name,
-        start=request.start,
-        stop=request.stop,
-        columns=(*(Column(key, "text", key=key) for key in by), *kind.columns),
-        rows=tuple((*label, *cells) for label, cells in groups) if by or of_all is None else (of_all,),
-        rows_named=kind.rows_named,
-        footer=("total", *[None] * (len(by) - 1), *of_all) if by and of_all else (),
-        facts={
+    known = {
+        "columns": (*(Column(key, "text", key=key) for key in by), *kind.columns),
+        "rows": tuple((*label, *cells) for label, cells in groups) if by or of_all is None else (of_all,),
+        "footer": ("total", *[None] * (len(by) - 1), *of_all) if by and of_all else (),
+        "facts": {
             "by": list(by),
             "all": {column.name: cell for column, cell in zip(kind.columns, of_all or (), strict=False)},
         },
-    )
+    }
+    return context.report(kind, request, **(known | fields))
 
 
 def key_axis(request: ReportRequest, key: str, values: Iterable[str]) -> tuple[list[str], dict[str, Any]]:

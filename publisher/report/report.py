@@ -38,6 +38,7 @@ def is_others(label: str) -> bool:
 
 
 Cell = str | int | float | Decimal | None
+PlotStyle = Literal["line", "bar", "heat"]
 Kind = Literal["text", "instant", "count", "number", "ratio", "money", "decimal"]
 """`count` is a whole number, `ratio` a fraction of 1, `decimal` exact, as `money` of the column's currency is."""
 
@@ -80,7 +81,7 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     title: str
-    style: Literal["line", "bar", "heat"]
+    style: PlotStyle
     x: tuple[int, ...] | tuple[str, ...]
     """Starts of bins or periods in epoch seconds, or names."""
     labels: tuple[str, ...] = ()

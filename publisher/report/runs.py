@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import duckdb
 
@@ -13,6 +14,7 @@ from publisher.config.schema import Config
 from publisher.errors import UsageError
 from publisher.events import Observer, WorkAdvanced, ignore
 from publisher.report.archive import months_in
+from publisher.report.report import Report, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.tables import (
     OpenTables,
@@ -22,6 +24,7 @@ from publisher.report.tables import (
     tables_of_archive,
     tables_of_store,
 )
+from publisher.report.view_kind import ViewKind
 from publisher.store import registry, suspects
 from publisher.store.admin.purge import runs_of_months
 from publisher.store.database import Store
@@ -49,6 +52,19 @@ class ReportContext:
         if self._store is None:
             raise UsageError("nothing was collected yet", hint="Run `usage-publisher collect` first")
         return self._store
+
+    def report(self, kind: ViewKind, request: ReportRequest, **fields: Any) -> Report:
+        """The report of a view of this site, for the interval and by the keys of a request. `fields`: what else it has,
+        or has instead."""
+        heading = kind.heading or kind.title
+        known: dict[str, Any] = {
+            "title": f"{heading}, by {keys_text(request.by)}" if request.by else heading,
+            "start": request.start,
+            "stop": request.stop,
+            "columns": kind.columns,
+            "rows_named": kind.rows_named,
+        }
+        return Report(view=kind.name, site=self.config.site.name, **(known | fields))
 
     def suspects(self) -> int:
         """How many jobs are held because a user may have made them."""

@@ -43,7 +43,7 @@ class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
     """Its name in the page's menu; empty: `name`, with a capital."""
     heading: str = ""
-    """The beginning of the title of its reports by keys."""
+    """The title of its reports, before their keys; empty: `title`."""
     summary: str
     """What it shows: the help of its command."""
     question: str
@@ -314,6 +314,7 @@ CHARGES: Final = ViewKind(
 )
 PATHS: Final = ViewKind(
     name="paths",
+    heading="Paths of jobs",
     summary="The sequences of events of jobs, and how often each occurred.",
     question="What happened to jobs between submission and end?",
     counts="overlapping",
@@ -334,6 +335,7 @@ PATHS: Final = ViewKind(
 )  # fmt: skip
 LOAD: Final = ViewKind(
     name="load",
+    heading="Active queues and load",
     summary="Samples of DQS' stat_file: active queues, all queues, states, and load.",
     question="What did DQS itself see of its queues?",
     options=_RANKED | {"by", "bin", "bins", "stat-file", "queue", "host", "complex", "archive"},

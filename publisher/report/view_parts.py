@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from publisher.report.report import keys_text
+from publisher.report.report import Plot, PlotStyle, Series, keys_text
 from publisher.report.view_option import Interval
 
 RunRule = Literal["all", "ended", "lasting", "possible", "first", "last"]
@@ -47,3 +47,10 @@ class Picture(msgspec.Struct, frozen=True):
         """Its title, by these keys."""
         keys = keys_text(by)
         return f"{self.title} by {keys}" if keys else self.title
+
+    def plot(
+        self, style: PlotStyle, *series: Series, keys: Iterable[str] = (), units: Mapping[str, str] = {}, **more: Any
+    ) -> Plot:
+        """A plot of these series, with the `keys` in its title. `units`: what the axis has in braces; `more`: further
+        fields of `Plot`."""
+        return Plot(title=self.titled(keys), style=style, unit=self.axis.format(**units), series=series, **more)

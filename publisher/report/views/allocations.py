@@ -66,13 +66,11 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     if made.without_jobs:
         jobs = f"{counted(made.without_jobs, 'job')} of the last {PACE_DAYS} days"
         notes.append(f"Without an allocation: {jobs}, {made.without_core_ms / _HOUR_MS:,.1f} core h.")
-    return Report(
-        view=ALLOCATIONS.name,
-        title="Allocations",
-        site=context.config.site.name,
+    return context.report(
+        ALLOCATIONS,
+        request,
         start=made.first,
         stop=max(now, made.first + 1),
-        columns=ALLOCATIONS.columns,
         rows=tuple(_row(one, made.uses, now) for one in made.uses),
         plots=_plots(made.uses, now),
         notes=tuple(notes),
@@ -105,14 +103,9 @@ def _plots(among: Sequence[AllocationUse], now: int) -> tuple[Plot, ...]:
         for use in present
     )
     used = tuple(100 * use.used_h / use.amount_h for use in present)
-    picture = ALLOCATIONS.pictures["used"]
     elapsed = tuple(100 * use.allocation.elapsed(now) for use in present)
-    return (
-        Plot(
-            title=picture.title, style="bar", x=names, unit=picture.axis, top=100,
-            series=(Series("amount", used), Series("time", elapsed)),
-        ),
-    )  # fmt: skip
+    series = (Series("amount", used), Series("time", elapsed))
+    return (ALLOCATIONS.pictures["used"].plot("bar", *series, x=names, top=100),)
 
 
 class _Computed:

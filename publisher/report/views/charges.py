@@ -197,10 +197,10 @@ def _concerned(payer: str, by: str, request: ReportRequest) -> bool:
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: the items, the adjustments, and the total of every statement."""
     made = month_charges(context, request)
-    report = Report(
-        view=CHARGES.name,
+    report = context.report(
+        CHARGES,
+        request,
         title=f"Charges of {made.shown_month}",
-        site=made.site,
         start=made.start,
         stop=made.stop,
         timezone=made.zone,
@@ -271,17 +271,7 @@ def _largest(report: Report, request: ReportRequest, made: Statements) -> Report
 
 
 def _plots(made: Statements) -> tuple[Plot, ...]:
-    series = (Series("charges", tuple(float(statement.total) for statement in made.all)),)
-    names = tuple(statement.payer for statement in made.all)
-    picture = CHARGES.pictures["charges"]
-    return (
-        Plot(
-            title=picture.titled((made.by,)),
-            style="bar",
-            x=names,
-            unit=picture.axis.format(currency=made.currency),
-            decimals=made.decimals,
-            names_add_up=True,
-            series=series,
-        ),
-    )
+    series = Series("charges", tuple(float(statement.total) for statement in made.all))
+    names, units = tuple(statement.payer for statement in made.all), {"currency": made.currency}
+    more = {"x": names, "decimals": made.decimals, "names_add_up": True}
+    return (CHARGES.pictures["charges"].plot("bar", series, keys=(made.by,), units=units, **more),)

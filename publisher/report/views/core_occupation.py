@@ -21,11 +21,11 @@ from publisher.report.calendar import ReportPeriod, edges, period_axis
 from publisher.report.held_amounts import Occupation
 from publisher.report.integers import Ints
 from publisher.report.placing import Held
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, in_percent
+from publisher.report.report import UNKNOWN_NAME, Cell, Report, Series, in_percent
 from publisher.report.request import ReportRequest
-from publisher.report.runs import ReportContext, running_note
+from publisher.report.runs import ReportContext
 from publisher.report.view_kind import OCCUPATION
-from publisher.report.views.nodes import UNITS, NodeAllocations, names_of
+from publisher.report.views.nodes import NodeAllocations, names_of
 
 MOST_CELLS: Final = 250_000
 """The limit of cores times periods, for a report that can be read."""
@@ -142,28 +142,11 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         for one in labelled
         if (each := one.each[place]).service_s
     ]  # fmt: skip
-    if nothing := held.nothing(rows=bool(rows)):
-        rows = []
-    columns = OCCUPATION.made_columns(*_COLUMNS, **UNITS["cores"])
-    others = [key for key in request.by if key != "core"]
-    return Report(
-        view=OCCUPATION.name,
-        title=OCCUPATION.pictures["core"].titled(others),
-        site=context.config.site.name,
-        start=request.start,
-        stop=request.stop,
-        columns=(*columns[:2], *(Column(key, "text", key=key) for key in request.by), *columns[2:]),
-        sorted_by="used_h",
-        shown=("period", *request.by, "used_h", "inferred_h", "occupation"),
-        rows=tuple(rows),
-        plots=(_plot(held.periods, labelled),) if rows else (),
-        notes=(
-            *held.notes(by_cluster="cluster" in request.by), *_notes(cores, labelled, beyond), *running_note(request),
-        ),
-        nothing=nothing,
-        sql=held.sql,
-        facts={"period": request.period, "timezone": request.timezone, "resource": "cores", "by": list(request.by)},
-    )  # fmt: skip
+    picture = OCCUPATION.pictures["core"]
+    series = (Series(one.words, tuple(in_percent(share.occupation) for share in one.each)) for one in labelled)
+    plot = picture.plot("heat", *series, by="core", top=100.0, **period_axis(held.periods))
+    shown, notes = ("used_h", "inferred_h", "occupation"), _notes(cores, labelled, beyond)
+    return held.report(rows, plot, *_COLUMNS, picture=picture, shown=shown, notes=notes)
 
 
 class _Labelled(NamedTuple):
@@ -232,16 +215,3 @@ def _notes(cores: CoresHeld, found: list[_Labelled], beyond: list[str]) -> list[
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:_MOST_SHOWN]) + (f" and {len(names) - _MOST_SHOWN} more" * (len(names) > _MOST_SHOWN))
-
-
-def _plot(periods: list[ReportPeriod], found: list[_Labelled]) -> Plot:
-    picture = OCCUPATION.pictures["core"]
-    return Plot(
-        title=picture.title,
-        style="heat",
-        unit=picture.axis,
-        by="core",
-        top=100.0,
-        **period_axis(periods),
-        series=tuple(Series(one.words, tuple(in_percent(share.occupation) for share in one.each)) for one in found),
-    )

@@ -133,7 +133,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     request.require_interval()
     buffers_mb = EACH_JOB_MB if "job" in request.by else GROUPING_MB
     reading = Reading(columns_of(request, *_COLUMNS), buffers_mb=buffers_mb)
-    empty = msgspec.structs.replace(grouped_report(EFFICIENCY, context, request, (), None), sorted_by=_UNUSED)
+    empty = grouped_report(EFFICIENCY, context, request, (), None, sorted_by=_UNUSED)
     order = order_of(empty, request.sort)
     made = computed(context, request, reading, "ended", lambda matching: _made(matching, request, order))
     shown = len(made.groups)
@@ -150,14 +150,14 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     if made.impossible:
         notes.append(f"Jobs left out, because their cores or wall times are impossible: {made.impossible:,}.")
     groups = ((label, use.amounts()) for label, use in made.groups)
-    report = msgspec.structs.replace(
-        grouped_report(EFFICIENCY, context, request, groups, made.all.amounts()),
+    report = grouped_report(
+        EFFICIENCY, context, request, groups, made.all.amounts(),
         sorted_by=_UNUSED,
         plots=_plots(request, made) if request.by and made.groups else (),
         notes=(*notes, *made.met.notes()),
         nothing=made.met.nothing(),
         sql=made.sql,
-    )
+    )  # fmt: skip
     if shown == made.total:
         return report
     return msgspec.structs.replace(ranked(report, msgspec.structs.replace(request, top=None)), total=made.total)
@@ -202,11 +202,7 @@ def _plots(request: ReportRequest, made: _Efficiency) -> tuple[Plot, ...]:
         cpu_ms, held_ms = use.cpu_ms or 0, use.cpu_held_ms
         used.append(None if held_ms is None else cpu_ms / _MS_IN_HOUR)
         unused.append(None if held_ms is None else max(held_ms - cpu_ms, 0) / _MS_IN_HOUR)
-    picture = EFFICIENCY.pictures["hours"]
     _, axis = key_axis(request, request.by[0], (label[0] for label, _ in made.groups))
-    return (
-        Plot(
-            title=picture.titled(request.by), style="bar", unit=picture.axis, **axis, stacked=True, names_add_up=True,
-            series=(Series("CPU time", tuple(used)), Series("not used", tuple(unused))),
-        ),
-    )  # fmt: skip
+    series = (Series("CPU time", tuple(used)), Series("not used", tuple(unused)))
+    hours = EFFICIENCY.pictures["hours"]
+    return (hours.plot("bar", *series, keys=request.by, **axis, stacked=True, names_add_up=True),)

@@ -172,19 +172,12 @@ def _plots(request: ReportRequest, made: _GroupedEnergy, idle: IdleEnergy | None
     if idle is not None:
         bars[IDLE_NODES] = EnergyUse().plus(idle)
     names, axis = key_axis(request, request.by[0], bars)
-    picture = ENERGY.pictures["energy"]
     uses = [bars.get(name, EnergyUse()) for name in names]
 
     def kwh(use: EnergyUse, energy_mj: int) -> float | None:
         return energy_mj / MJ_A_KWH if use.is_known or not use.jobs else None
 
-    return (
-        Plot(
-            title=picture.titled(request.by), style="bar", unit=picture.axis, stacked=True, names_add_up=True,
-            series=(
-                Series("measured", tuple(kwh(use, use.measured_mj) for use in uses)),
-                Series("modelled", tuple(kwh(use, use.modelled_mj) for use in uses)),
-            ),
-            **axis,
-        ),
-    )  # fmt: skip
+    measured = Series("measured", tuple(kwh(use, use.measured_mj) for use in uses))
+    modelled = Series("modelled", tuple(kwh(use, use.modelled_mj) for use in uses))
+    picture = ENERGY.pictures["energy"]
+    return (picture.plot("bar", measured, modelled, keys=request.by, stacked=True, names_add_up=True, **axis),)

@@ -77,17 +77,13 @@ def _report(
     notes: tuple[str, ...] = (),
 ) -> Report:
     more = (f"Only the first {_MOST:,} jobs are shown.",) if runs_found == _MOST else ()
-    return Report(
-        view=JOB.name,
+    return context.report(
+        JOB,
+        request,
         title=f"Job {request.filters['job']}",
-        site=context.config.site.name,
-        start=request.start,
-        stop=request.stop,
-        columns=JOB.columns,
         rows=tuple(rows),
         notes=(*more, *notes),
         nothing=None if rows else _nothing(request),
-        rows_named=JOB.rows_named,
         sql=sql,
         facts={"runs": runs_found},
     )

@@ -55,13 +55,10 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     rows.sort(key=lambda row: (str(row[0]), row[1] != REPORTS, str(row[1])))
     earliest = msgspec.structs.replace(request, start=0, stop=request.start)
     purged = purged_note(context.purged(earliest))
-    return Report(
-        view=LATE.name,
+    return context.report(
+        LATE,
+        request,
         title=f"Months that changed since {iso(request.start)}",
-        site=context.config.site.name,
-        start=request.start,
-        stop=request.stop,
-        columns=LATE.columns,
         rows=tuple(rows),
         notes=(purged,) if purged else (),
         nothing=None if rows else f"no month that had begun before {iso(request.start)} has changed since",

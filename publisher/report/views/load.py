@@ -14,14 +14,14 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from formats.utilization.measure import Bins
 from publisher.errors import UsageError
 from publisher.report.met import MOST_SHOWN, some
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import LOAD
@@ -139,12 +139,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     else:
         busy = queue_per_bin(context, msgspec.structs.replace(request, interval=None))
         made = _of_all(bins, load_bins, busy)
-    return Report(
-        view=LOAD.name,
-        title="Active queues and load" + (f", by {keys_text(request.by)}" if request.by else ""),
-        site=context.config.site.name,
-        start=bins.start,
-        stop=bins.stop,
+    return context.report(
+        LOAD,
+        request,
         columns=made.columns,
         rows=made.rows,
         sorted_by="active",
@@ -250,16 +247,11 @@ def _by_key(bins: Bins, found: list[_LoadBin], by: tuple[str, ...]) -> _LoadTabl
 
 
 def _plots(bins: Bins, queues: tuple[Series, ...], loads: tuple[Series, ...], by: str = "") -> tuple[Plot, ...]:
-    x = tuple(start for start, _ in bins.edges())
     keys = (by,) if by else ()
+    axis: dict[str, Any] = {"x": tuple(start for start, _ in bins.edges()), "step_s": bins.size_s, "by": by}
     active, load = LOAD.pictures["active" if by and by != "state" else "queues"], LOAD.pictures["load"]
     adds_up = bool(by) and by not in _SEVERAL
     return (
-        Plot(
-            title=active.titled(keys), style="line", x=x, step_s=bins.size_s, unit=active.axis, by=by, stacked=adds_up,
-            series=queues,
-        ),
-        Plot(
-            title=load.titled(keys), style="line", x=x, step_s=bins.size_s, unit=load.axis, by=by, series=loads,
-        ),
-    )  # fmt: skip
+        active.plot("line", *queues, keys=keys, stacked=adds_up, **axis),
+        load.plot("line", *loads, keys=keys, **axis),
+    )

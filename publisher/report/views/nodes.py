@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fnmatch import translate
 from functools import partial
 from typing import Final, NamedTuple, Self
@@ -20,11 +20,13 @@ from publisher.report.inventory import GPU_PARTS, Inventory, KnownNode
 from publisher.report.matching import Matching, RunBatch, columns_of, computed, summed
 from publisher.report.met import Met
 from publisher.report.placing import REQUIRED, Held, Placing
-from publisher.report.report import UNKNOWN_NAME
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report
 from publisher.report.request import ReportRequest
-from publisher.report.runs import ReportContext
+from publisher.report.runs import ReportContext, running_note
 from publisher.report.tables import STREAMING_MB, Reading
+from publisher.report.view_kind import OCCUPATION
 from publisher.report.view_option import Resource
+from publisher.report.view_parts import Picture
 from publisher.text import counted
 
 LACKS: dict[Resource, int] = {"memory": MEMORY_UNKNOWN, "vmem": VIRTUAL_UNKNOWN}
@@ -272,6 +274,30 @@ class NodeAllocations:
                 "Set `cluster` in the tables [[nodes]] that name them."
             )
         return (*notes, *self.use.met.notes(LACKS.get(self.resource, 0)))
+
+    def report(
+        self, rows: Iterable[tuple[Cell, ...]], plot: Plot, *columns: str, picture: Picture, shown: tuple[str, ...],
+        notes: Iterable[str] = (),
+    ) -> Report:  # fmt: skip
+        """The report of `occupation` with these rows of periods and keys. `columns`: those of the view (none: all that
+        it has with most options); `shown`: those of tables."""
+        request, by = self._request, self._request.by
+        nothing = self.nothing(rows=bool(chosen := tuple(rows)))
+        period, start, *amounts = OCCUPATION.made_columns(*columns, **UNITS[self.resource])
+        return self._context.report(
+            OCCUPATION,
+            request,
+            title=picture.titled(key for key in by if key != "core"),
+            columns=(period, start, *(Column(key, "text", key=key) for key in by), *amounts),
+            sorted_by="used_h",
+            shown=("period", *by, *shown),
+            rows=() if nothing else chosen,
+            plots=(plot,) if chosen and not nothing else (),
+            notes=(*self.notes(by_cluster="cluster" in by), *notes, *running_note(request)),
+            nothing=nothing,
+            sql=self.sql,
+            facts={"period": request.period, "timezone": request.timezone, "resource": self.resource, "by": list(by)},
+        )
 
     @property
     def sql(self) -> str:

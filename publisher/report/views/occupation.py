@@ -12,13 +12,13 @@ from fractions import Fraction
 
 from publisher.report.calendar import ReportPeriod, period_axis
 from publisher.report.inventory import PARTS_OF_UNIT, KnownNode
-from publisher.report.report import Cell, Column, Plot, Report, Series, in_percent, keys_text
+from publisher.report.report import Cell, Report, Series, in_percent, keys_text
 from publisher.report.request import ReportRequest
-from publisher.report.runs import ReportContext, running_note
+from publisher.report.runs import ReportContext
 from publisher.report.view_kind import OCCUPATION
 from publisher.report.view_option import Resource
 from publisher.report.views import core_occupation
-from publisher.report.views.nodes import UNITS, NodeAllocations, names_of
+from publisher.report.views.nodes import NodeAllocations, names_of
 
 
 class Share:
@@ -86,7 +86,6 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     resource = request.resource
     held = NodeAllocations(context, request, resource).read()
     by_group = shares(held, request.by)
-    columns = OCCUPATION.made_columns(**UNITS[resource])
     rows: list[tuple[Cell, ...]] = [
         (
             period.name, period.start, *label, share.nodes,
@@ -98,42 +97,14 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         for label, each in sorted(by_group.items())
         if (share := each[place]).nodes
     ]  # fmt: skip
-    if nothing := held.nothing(rows=bool(rows)):
-        rows = []
-    return Report(
-        view=OCCUPATION.name,
-        title=OCCUPATION.pictures[resource].titled(request.by),
-        site=context.config.site.name,
-        start=request.start,
-        stop=request.stop,
-        columns=(*columns[:2], *(Column(key, "text", key=key) for key in request.by), *columns[2:]),
-        sorted_by="used_h",
-        shown=("period", *request.by, "nodes", "available", "in_use", "used_h", "occupation", "share_of_all"),
-        rows=tuple(rows),
-        plots=_plots(request, held, by_group) if rows else (),
-        notes=(*held.notes(by_cluster="cluster" in request.by), *running_note(request)),
-        nothing=nothing,
-        sql=held.sql,
-        facts={"period": request.period, "timezone": request.timezone, "resource": resource, "by": list(request.by)},
-    )  # fmt: skip
-
-
-def _plots(
-    request: ReportRequest, held: NodeAllocations, found: dict[tuple[str, ...], list[Share]]
-) -> tuple[Plot, ...]:
-    picture = OCCUPATION.pictures[held.resource]
-    series = tuple(
-        Series(" ".join(label) or held.resource, tuple(in_percent(share.mean) for share in each))
-        for label, each in sorted(found.items())
-    )
-    return (
-        Plot(
-            title=picture.titled(request.by),
-            style="heat" if "node" in request.by else "line",
-            unit=picture.axis,
-            by=keys_text(request.by),
-            top=100.0,
-            **period_axis(held.periods),
-            series=series,
+    picture = OCCUPATION.pictures[resource]
+    plot = picture.plot(
+        "heat" if "node" in request.by else "line",
+        *(
+            Series(" ".join(label) or resource, tuple(in_percent(share.mean) for share in each))
+            for label, each in sorted(by_group.items())
         ),
-    )
+        keys=request.by, by=keys_text(request.by), top=100.0, **period_axis(held.periods),
+    )  # fmt: skip
+    shown = ("nodes", "available", "in_use", "used_h", "occupation", "share_of_all")
+    return held.report(rows, plot, picture=picture, shown=shown)

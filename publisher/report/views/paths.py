@@ -46,12 +46,10 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     reading = Reading(columns, running_until=context.now if request.running else None)
     made = computed(context, request, reading, "overlapping", lambda matching: _made(matching, of_jobs=of_jobs))
     shown, rows, kinds = _events(made.rows) if of_jobs else _counts(made.rows)
-    return Report(
-        view=PATHS.name,
-        title="Events of jobs" if of_jobs else "Paths of jobs",
-        site=context.config.site.name,
-        start=request.start,
-        stop=request.stop,
+    return context.report(
+        PATHS,
+        request,
+        **({"title": "Events of jobs"} if of_jobs else {}),
         columns=shown,
         rows=tuple(rows),
         sorted_by="at" if of_jobs else "jobs",
@@ -121,7 +119,6 @@ def _events(jobs: Iterable[tuple[Any, ...]]) -> _Table:
 
 def _plots(rows: list[tuple[Cell, ...]]) -> tuple[Plot, ...]:
     shown: list[tuple[Any, ...]] = rows
-    series = (Series("jobs", tuple(float(row[1]) for row in shown)),)
+    series = Series("jobs", tuple(float(row[1]) for row in shown))
     names = tuple(str(row[0]) for row in shown)
-    picture = PATHS.pictures["paths"]
-    return (Plot(title=picture.title, style="bar", x=names, unit=picture.axis, names_add_up=True, series=series),)
+    return (PATHS.pictures["paths"].plot("bar", series, x=names, names_add_up=True),)

@@ -72,13 +72,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         rows.clear()
     rows.sort(key=lambda row: (-_pressure(row), str(row[0]), str(row[1])))
     long = duration_text(LONG_S)
-    return Report(
-        view=SCARCE.name,
-        title="Scarce resources",
-        site=context.config.site.name,
-        start=request.start,
-        stop=request.stop,
-        columns=SCARCE.columns,
+    return context.report(
+        SCARCE,
+        request,
         rows=tuple(rows),
         sorted_by="occupation",
         plots=_plots(rows) if rows else (),
@@ -145,12 +141,6 @@ def _plots(rows: list[tuple[Cell, ...]]) -> tuple[Plot, ...]:
     held, waited = SCARCE.pictures["occupation"], SCARCE.pictures["waits"]
     in_units = tuple(None if wait is None else wait / unit.seconds for wait in waits)
     return (
-        Plot(
-            title=held.title, style="bar", x=names, unit=held.axis, ordered=True, top=100.0,
-            series=(Series("occupation", occupation),),
-        ),
-        Plot(
-            title=waited.title, style="bar", x=names, unit=waited.axis.format(unit=unit.name),
-            ordered=True, series=(Series("p90", in_units),),
-        ),
-    )  # fmt: skip
+        held.plot("bar", Series("occupation", occupation), x=names, ordered=True, top=100.0),
+        waited.plot("bar", Series("p90", in_units), units={"unit": unit.name}, x=names, ordered=True),
+    )

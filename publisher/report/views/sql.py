@@ -140,10 +140,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         columns, rows = answer_of_child(opened, request.statement, stopping=context.stopping)
     more = len(rows) > _MOST_ROWS
     note = f"Only the first {_MOST_ROWS:,} rows are shown: select fewer, or let SQL sum them up."
-    return Report(
-        view=SQL.name,
-        title="SQL",
-        site=context.config.site.name,
+    return context.report(
+        SQL,
+        request,
         start=FIRST_INSTANT,
         stop=context.now,
         columns=columns,

@@ -230,15 +230,15 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 def _report(context: ReportContext, request: ReportRequest, made: Totals) -> Report:
     gpus = (_GPUS,) if made.all.gpus_wall_ms else ()
     groups = ((row.key, row.amounts(made.all)) for row in made.rows)
-    return msgspec.structs.replace(
-        grouped_report(TOTALS, context, request, groups, made.all.amounts(made.all)),
+    return grouped_report(
+        TOTALS, context, request, groups, made.all.amounts(made.all),
         shown=(*made.by, *_SHOWN, *gpus, *_MEMORY, *(_STAGED if made.all.staged else ())),
         sorted_by="core_h",
         plots=_plots(made, request),
         notes=made.notes,
         nothing=made.nothing,
         sql=made.sql,
-    )
+    )  # fmt: skip
 
 
 def _compared(report: Report, made: Totals, context: ReportContext, request: ReportRequest) -> Report:
@@ -309,20 +309,13 @@ def _plots(made: Totals, request: ReportRequest, before: Totals | None = None) -
         core_h[row.key[:axis] + row.key[axis + 1 :]][names.index(row.key[axis])] += row.slots_wall_ms / _MS_IN_HOUR
     earlier = () if before is None else _by_name(before, names, axis)
     label_before = "a year before" if request.compare == "year" else "the period before"
-    hours = TOTALS.pictures["core_h"]
-    plots = [
-        Plot(
-            title=hours.titled(made.by), style="bar", unit=hours.axis, by=keys_text(layer_keys),
-            stacked=bool(layer_keys), names_add_up=True, **places,
-            series=(
-                *(
-                    Series((layer[0] or UNKNOWN_NAME) if layer else "core hours", tuple(values))
-                    for layer, values in core_h.items()
-                ),
-                *([Series(label_before, tuple(period.core_h for period in earlier), before=True)] if earlier else []),
-            ),
-        )
-    ]  # fmt: skip
+    series = [
+        Series((layer[0] or UNKNOWN_NAME) if layer else "core hours", tuple(values)) for layer, values in core_h.items()
+    ]
+    if earlier:
+        series.append(Series(label_before, tuple(period.core_h for period in earlier), before=True))
+    legend: dict[str, Any] = {"by": keys_text(layer_keys), "stacked": bool(layer_keys)}
+    plots = [TOTALS.pictures["core_h"].plot("bar", *series, keys=made.by, **legend, names_add_up=True, **places)]
     if made.all.staged:
         now = _by_name(made, names, axis)
         series = [Series("staged in", tuple(period.in_gib for period in now))]
@@ -330,19 +323,8 @@ def _plots(made: Totals, request: ReportRequest, before: Totals | None = None) -
         if earlier:
             both = tuple(known_sum((period.in_gib, period.out_gib)) for period in earlier)
             series.append(Series(label_before, both, before=True))
-        staged = TOTALS.pictures["staged"]
-        title = staged.titled(made.by[axis : axis + 1])
-        plots.append(
-            Plot(
-                title=title,
-                style="bar",
-                unit=staged.axis,
-                stacked=True,
-                names_add_up=True,
-                **places,
-                series=tuple(series),
-            )
-        )
+        staged, keys = TOTALS.pictures["staged"], made.by[axis : axis + 1]
+        plots.append(staged.plot("bar", *series, keys=keys, stacked=True, names_add_up=True, **places))
     return tuple(plots)
 
 

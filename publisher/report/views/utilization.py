@@ -107,12 +107,10 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     amounts = ("queue", "slots") if request.measure == "queue" else ("cpu_user", "cpu_system")
     means = tuple(f"{amount}_mean" for amount in amounts if not key or amount == "queue")
     absent = [f"No row for a bin: no job of that {keys_text((key,))} ran in it."] if key and rows else []
-    return Report(
-        view=UTILIZATION.name,
+    return context.report(
+        UTILIZATION,
+        request,
         title=UTILIZATION.pictures[request.measure].titled(request.by),
-        site=context.config.site.name,
-        start=bins.start,
-        stop=bins.stop,
         columns=columns,
         rows=rows,
         shown=("start", *([named] if key else []), *amounts, *means, "jobs"),
@@ -121,7 +119,6 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         notes=(*absent, *met.notes(CPU_UNKNOWN if request.measure == "cpu" else 0)),
         nothing=met.nothing(),
         sql=met.sql,
-        rows_named=UTILIZATION.rows_named,
         facts={
             "bin_s": bins.size_s,
             "measure": request.measure,
@@ -136,11 +133,9 @@ def _plots(request: ReportRequest, bins: Bins, cells: Mapping[str, Sequence[Bin]
     """With a key, the measure of each value; without, that measure and the other one."""
 
     def plot(measure: Measure, series: Iterable[Series], *, stacked: bool) -> Plot:
-        picture = UTILIZATION.pictures[measure]
-        return Plot(
-            title=picture.titled(request.by), by=keys_text(request.by), style="line",
-            x=tuple(start for start, _ in bins.edges()), step_s=bins.size_s, unit=picture.axis, stacked=stacked,
-            series=tuple(series),
+        return UTILIZATION.pictures[measure].plot(
+            "line", *series, keys=request.by, by=keys_text(request.by), x=tuple(start for start, _ in bins.edges()),
+            step_s=bins.size_s, stacked=stacked,
         )  # fmt: skip
 
     def values(group: str, *amounts: str) -> tuple[float, ...]:

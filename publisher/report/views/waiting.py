@@ -145,15 +145,15 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     in_order = sorted(waits.by_group.items(), key=_label)
     groups = [(tuple(map(_word, label)), group.amounts()) for label, group in in_order]
     notes = [f"Jobs left out, because their submission is unknown or after their start: {waits.unknown_submission:,}."]
-    return msgspec.structs.replace(
-        grouped_report(WAITING, context, request, groups, None if waits.all is None else waits.all.amounts()),
+    return grouped_report(
+        WAITING, context, request, groups, None if waits.all is None else waits.all.amounts(),
         footer=(),
         sorted_by="jobs",
         plots=_plots(request, waits) if request.by and groups else (),
         notes=(*(notes if waits.unknown_submission else ()), *running_note(request)),
         sql=waits.sql,
         nothing=waits.met.nothing() or (None if groups else "no source reports when these jobs were submitted"),
-    )
+    )  # fmt: skip
 
 
 def _label(group: tuple[_Label, GroupWaits]) -> _Label:
@@ -173,14 +173,11 @@ def _plots(request: ReportRequest, waits: WaitingTimes) -> tuple[Plot, ...]:
     unit = unit_for(max(seconds for group in by_name.values() for seconds in (group.median_s, group.p90_s)))
     names, axis = key_axis(request, key, by_name)
     groups = [by_name.get(name) for name in names]
-    picture = WAITING.pictures["waits"]
-    plot = Plot(
-        title=picture.titled((key,)), style="line", unit=picture.axis.format(unit=unit.name), **axis,
-        series=tuple(
-            Series(label, tuple(None if group is None else getattr(group, field) / unit.seconds for group in groups))
-            for label, field in (("median", "median_s"), ("p90", "p90_s"))
-        ),
-    )  # fmt: skip
+    series = (
+        Series(label, tuple(None if group is None else getattr(group, field) / unit.seconds for group in groups))
+        for label, field in (("median", "median_s"), ("p90", "p90_s"))
+    )
+    plot = WAITING.pictures["waits"].plot("line", *series, keys=(key,), units={"unit": unit.name}, **axis)
     if key in PERIODS:
         without = (place for place, name in enumerate(names) if name not in by_name.keys() | waits.left_out_in)
         return (msgspec.structs.replace(plot, without_jobs=frozenset(without)),)
