@@ -136,24 +136,27 @@ def to_markdown(report: Report) -> str:
 
 
 def to_prometheus(report: Report) -> str:
-    """A gauge for each column of numbers, in the text format of Prometheus: the groups of its rows are the labels.
-
-    Of the columns of a person's SQL, texts and instants are.
-    """
-    names = numbered([_prometheus_name(column) for column in report.columns])
-    places = [place for place, column in enumerate(report.columns) if column.key or (column.of_sql and is_text(column))]
+    """A gauge for each column of numbers, in the text format of Prometheus. What tells rows apart are the labels, and
+    where nothing does, such as of jobs with one number in two clusters, the number of the row: of two samples with the
+    same labels, Prometheus refuses the file."""
+    *names, number = numbered([*map(_prometheus_name, report.columns), "row"])
+    places = [place for place, column in enumerate(report.columns) if column.key or column.tells_apart]
+    rows = () if report.nothing else report.rows
+    texts = [[_written(row[place], report.columns[place]) for place in places] for row in rows]
     labels = [names[place] for place in places]
+    if len(set(map(tuple, texts))) < len(texts):
+        labels = [*labels, number]
+        texts = [[*some, str(place)] for place, some in enumerate(texts, 1)]
     registry = CollectorRegistry(auto_describe=False)
     families = []
     for place, column in enumerate(report.columns):
         if not is_text(column):
             name = f"usage_publisher_report_{report.view}_{names[place]}"
             family = GaugeMetricFamily(name, f"{report.title}: {heading(column)}.", labels=labels)
-            for row in () if report.nothing else report.rows:
+            for row, some in zip(rows, texts, strict=True):
                 value = row[place]
                 if isinstance(value, int | float | Decimal):
-                    texts = [_written(row[label], report.columns[label]) for label in places]
-                    family.add_metric(texts, float(value))
+                    family.add_metric(some, float(value))
             families.append(family)
     registry.register(_Families(families))
     return generate_latest(registry).decode()

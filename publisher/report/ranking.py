@@ -135,6 +135,7 @@ def _summed(
     return tuple(
         label if place == keys[0]
         else rows[0][place] if place in times
+        else None if column.key
         else "" if column.kind == "text"
         else _merged(column, [row[place] for row in rows if row[place] is not None])
         for place, column in enumerate(columns)

@@ -55,8 +55,10 @@ class Column(msgspec.Struct, frozen=True):
     """How many decimals tables show; None: as many as the largest number needs."""
     key: str = ""
     """The key by which rows are grouped and of which it has the values; an empty cell is a group without a name."""
+    tells_apart: bool = False
+    """Whether it tells rows of the same keys apart."""
     of_sql: bool = False
-    """Whether a person's SQL names it: headings do not alter the name, and its texts distinguish the rows."""
+    """Whether a person's SQL names it: headings do not alter the name."""
 
 
 def in_percent(fraction: float | None) -> float | None:

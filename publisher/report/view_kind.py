@@ -150,7 +150,7 @@ UTILIZATION: Final = ViewKind(
     after_sql="how long these runs ran in each bin, and their CPU time and slots there",
     row_jobs=RowJobs(runs="lasting"),
     columns=(
-        Column("start", "instant"), Column("inside_s", "count", "s", adds="max"),
+        Column("start", "instant", tells_apart=True), Column("inside_s", "count", "s", adds="max"),
         *(
             Column(f"{name}{mean}", "number", unit, adds="sum")
             for mean in ("", "_mean")
@@ -225,7 +225,7 @@ OCCUPATION: Final = ViewKind(
     after_sql="which part of each run was on which node, for how long, and the capacity of the nodes",
     row_jobs=RowJobs(by_node="any"),
     columns=(
-        Column("period", "text"), Column("start", "instant"), Column("nodes", "count", adds="sum"),
+        Column("period", "text", tells_apart=True), Column("start", "instant"), Column("nodes", "count", adds="sum"),
         Column("available", "number", "{units}", adds="sum"), Column("in_use", "number", "{units}", adds="sum"),
         Column("used_h", "number", "{unit} h", adds="sum"), Column("occupation", "ratio"),
         Column("share_of_all", "ratio"),
@@ -275,7 +275,8 @@ SCARCE: Final = ViewKind(
         by_node="first",
     ),
     columns=(
-        Column("cluster", "text"), Column("type", "text"), Column("resource", "text"), Column("nodes", "count"),
+        Column("cluster", "text", tells_apart=True), Column("type", "text", tells_apart=True),
+        Column("resource", "text", tells_apart=True), Column("nodes", "count"),
         Column("occupation", "ratio"), Column("jobs", "count"), Column("median_wait_s", "count", "s"),
         Column("p90_wait_s", "count", "s"), Column("scarce", "text"),
     ),
@@ -299,13 +300,13 @@ CHARGES: Final = ViewKind(
     row_jobs=RowJobs(unknown=UNKNOWN_NAME, everyone=EVERYONE),
     needs="prices",
     columns=(
-        Column("item", "text"),
-        Column("applies_to", "text"),
+        Column("item", "text", tells_apart=True),
+        Column("applies_to", "text", tells_apart=True),
         Column("quantity", "number", decimals=3),
         Column("unit", "text"),
-        Column("price", "money", "{currency}"),
-        Column("group_factor", "decimal"),
-        Column("job_factor", "decimal"),
+        Column("price", "money", "{currency}", tells_apart=True),
+        Column("group_factor", "decimal", tells_apart=True),
+        Column("job_factor", "decimal", tells_apart=True),
         Column("amount", "money", "{currency}", adds="sum"),
     ),
     pictures={"charges": Picture("Charges", "{currency}")},
@@ -344,7 +345,7 @@ LOAD: Final = ViewKind(
     row_jobs=RowJobs(none="its rows are samples of queues, which name no jobs"),
     needs="samples",
     columns=(
-        Column("start", "instant"), Column("looks", "count"), Column("active", "number", "queues"),
+        Column("start", "instant", tells_apart=True), Column("looks", "count"), Column("active", "number", "queues"),
         Column("queues", "number", "queues"), Column("share", "ratio"), Column("hosts", "number"),
         Column("load", "number"),
     ),
@@ -446,7 +447,8 @@ ALLOCATIONS: Final = ViewKind(
     ),
     needs="allocations",
     columns=(
-        Column("allocation", "text"), Column("holder", "text"), Column("resource", "text"), Column("since", "instant"),
+        Column("allocation", "text", tells_apart=True), Column("holder", "text", tells_apart=True),
+        Column("resource", "text", tells_apart=True), Column("since", "instant"),
         Column("until", "instant"), Column("amount_h", "number", "h"), Column("used_h", "number", "h"),
         Column("left_h", "number", "h"), Column("used", "ratio"), Column("elapsed", "ratio"),
         Column("pace_h_per_day", "number", "h"), Column("dry", "text"), Column("renewed_by", "text"),
@@ -463,7 +465,8 @@ LATE: Final = ViewKind(
     row_jobs=RowJobs(none="its rows compare sums of months at two instants, and it is not on the page"),
     of_runs=False,
     columns=(
-        Column("month", "text"), Column("target", "text"), Column("late", "count"), Column("changed", "count"),
+        Column("month", "text", tells_apart=True), Column("target", "text", tells_apart=True),
+        Column("late", "count"), Column("changed", "count"),
         Column("jobs_before", "count"), Column("jobs", "count"), Column("wall_before_s", "number", "s"),
         Column("wall_s", "number", "s"), Column("cpu_before_s", "number", "s"), Column("cpu_s", "number", "s"),
     ),

@@ -1,20 +1,21 @@
 """View `load`: samples of DQS' stat_file over time, and the queue utilization computed from runs.
 
-DQS writes a sample for each kind of queue every few minutes. All lines of one instant are one look at the site: its
-queues and active queues are their sums, its load is the mean of its hosts. A bin has the mean of the looks in it,
-and is empty without a look. (DQS accounting manual, "Statistics".)
+DQS writes a sample for each kind of queue every few minutes. All lines of one instant are one look at a cell of DQS:
+its queues and active queues are their sums, its load is the mean of its hosts. A bin has the mean of the looks in it,
+and is empty without a look. (DQS accounting manual, "Statistics".) Each cell has a file, and looks at other instants:
+the means of the cells are added, those of the load weighted by hosts.
 
-By host, queue, complex, or state, queues and active queues are divided by the looks at the whole site, so that the
-values of all hosts or queues add up. A queue with several complexes or states counts under each.
+By host, queue, complex, or state, queues and active queues are divided by all looks at the cell, so that the values of
+all hosts or queues add up. A queue with several complexes or states counts under each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -45,7 +46,7 @@ class _LoadSample(msgspec.Struct):
 
 
 class _LoadSamples(msgspec.Struct):
-    """The sums of the looks in a bin."""
+    """The sums of the looks of a file in a bin."""
 
     number: int = 0
     active: int = 0
@@ -61,18 +62,36 @@ class _LoadSamples(msgspec.Struct):
         self.hosts += len(look.loads)
         self.load += Fraction(sum(look.loads.values()), len(look.loads))
 
-    def measures(self, of: int) -> tuple[Cell, ...]:
-        """The cells of the columns; `of`: the number of looks at the site."""
-        share = self.active / self.queues if self.queues else None
-        load = float(self.load / self.number)
-        return (self.number, self.active / of, self.queues / of, share, self.hosts / of, load)
+
+class _Means(NamedTuple):
+    """What a row of a bin shows: the columns of the view."""
+
+    looks: int
+    active: float
+    queues: float
+    share: float | None
+    hosts: float
+    load: float
 
 
 class _LoadBin(msgspec.Struct):
-    """The looks of a bin, by value of the key; without a key, under the empty value."""
+    """The looks of a bin: how many, by file, and their sums, by value of the key (empty without a key) and file."""
 
-    number: int = 0
-    seen: dict[str, _LoadSamples] = {}
+    looks: Counter[Path] = msgspec.field(default_factory=Counter)
+    seen: dict[str, dict[Path, _LoadSamples]] = {}
+
+    def means(self, value: str) -> _Means:
+        """The means of the looks at a value that was seen."""
+        number, active, queues, hosts, load = 0, Fraction(0), Fraction(0), Fraction(0), Fraction(0)
+        for path, samples in self.seen[value].items():
+            of = self.looks[path]
+            number += samples.number
+            active += Fraction(samples.active, of)
+            queues += Fraction(samples.queues, of)
+            hosts += Fraction(samples.hosts, of)
+            load += Fraction(samples.hosts, of) * samples.load / samples.number
+        share = float(active / queues) if queues else None
+        return _Means(number, float(active), float(queues), share, float(hosts), float(load / hosts))
 
 
 class _SampleCounts(msgspec.Struct):
@@ -122,11 +141,11 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
                 for value in _values(sample, request.by):
                     _add(look.setdefault(value, _LoadSample()), sample)
         for at, values in looks.items():
-            bin_samples = load_bins[(at - bins.start) // bins.size_s]
-            bin_samples.number += 1
+            load_bin = load_bins[(at - bins.start) // bins.size_s]
+            load_bin.looks[path] += 1
             for value, seen in values.items():
-                bin_samples.seen.setdefault(value, _LoadSamples()).add(seen)
-    nothing = None if any(bin_samples.number for bin_samples in load_bins) else met.nothing(request, paths)
+                load_bin.seen.setdefault(value, {}).setdefault(path, _LoadSamples()).add(seen)
+    nothing = None if any(load_bin.looks for load_bin in load_bins) else met.nothing(request, paths)
     notes = [f"Lines of the stat_file that are not samples: {unreadable:,}."] if unreadable else []
     if not nothing:
         notes.append("The load is that of the stat_file, whose scale is not documented.")
@@ -201,8 +220,8 @@ def _of_all(bins: Bins, found: list[_LoadBin], busy: list[float]) -> _LoadTables
     """A row for each bin, with the queue utilization of the jobs (`busy`; empty if nothing ran)."""
     rows: list[tuple[Cell, ...]] = []
     for place, (start, _) in enumerate(bins.edges()):
-        samples = found[place]
-        measures = samples.seen[""].measures(samples.number) if samples.number else (0, *[None] * (len(_MEASURES) - 1))
+        one = found[place]
+        measures = one.means("") if one.looks else (0, *[None] * (len(_MEASURES) - 1))
         rows.append((start, *measures, busy[place] if busy else None))
     columns = (*LOAD.columns, *LOAD.more_columns)
     names = [column.name for column in columns]
@@ -220,23 +239,20 @@ def _of_all(bins: Bins, found: list[_LoadBin], busy: list[float]) -> _LoadTables
 def _by_key(bins: Bins, found: list[_LoadBin], by: tuple[str, ...]) -> _LoadTables:
     """A row for each bin and value of the key in it."""
     (key,) = by
+    by_bin = [{value: one.means(value) for value in sorted(one.seen)} for one in found]
     rows = tuple(
-        (start, value, *one.seen[value].measures(one.number))
-        for (start, _), one in zip(bins.edges(), found, strict=True)
-        for value in sorted(one.seen)
+        (start, value, *means)
+        for (start, _), one in zip(bins.edges(), by_bin, strict=True)
+        for value, means in one.items()
     )
-    drawn = "queues" if key == "state" else "active"
 
-    def series(value: str, measured: Callable[[_LoadSamples, int], float], absent: float | None) -> Series:
-        values = (
-            (measured(one.seen[value], one.number) if value in one.seen else absent) if one.number else None
-            for one in found
-        )
+    def series(value: str, drawn: str, absent: float | None) -> Series:
+        values = ((getattr(one[value], drawn) if value in one else absent) if one else None for one in by_bin)
         return Series(value or UNKNOWN_NAME, tuple(values))
 
-    names = sorted({value for one in found for value in one.seen})
-    queues = tuple(series(name, lambda looks, of: getattr(looks, drawn) / of, 0.0) for name in names)
-    loads = tuple(series(name, lambda looks, _: float(looks.load / looks.number), None) for name in names)
+    names = sorted({value for one in by_bin for value in one})
+    queues = tuple(series(name, "queues" if key == "state" else "active", 0.0) for name in names)
+    loads = tuple(series(name, "load", None) for name in names)
     adds_up = key not in _SEVERAL
     measures = (
         msgspec.structs.replace(measure, adds="sum") if adds_up and measure.name in {"active", "queues"} else measure

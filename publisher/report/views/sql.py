@@ -312,7 +312,10 @@ def _answer(connection: duckdb.DuckDBPyConnection, statement: str, give: Callabl
         raise UsageError(f"{zoned[0]} has a time zone", hint="All times are UTC: cast it, CAST(... AS TIMESTAMP)")
     kinds = [_kind(kind) for _, kind in described]
     names = numbered([name for name, _ in described])
-    columns = tuple(Column(name, kind, of_sql=True) for name, kind in zip(names, kinds, strict=True))
+    columns = tuple(
+        Column(name, kind, tells_apart=kind in {"text", "instant"}, of_sql=True)
+        for name, kind in zip(names, kinds, strict=True)
+    )
     give(_Answer(columns=columns))
     left = _MOST_ROWS + 1
     while left and (page := relation.fetchmany(min(left, _ROWS))):

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from publisher.report.tables import tables_of_archive
 from publisher.report.view_kind import VIEW_KINDS
@@ -69,3 +70,16 @@ def test_the_sql_of_a_view_can_be_run(site: Inside, name: str) -> None:
                 assert connection.execute(text).description
             run += 1
     assert run or name in {"scarce", "energy", "charges", "allocations"}
+
+
+@pytest.mark.parametrize("name", [*VIEWS, "late"])
+def test_series_of_prometheus_differ(site: Inside, name: str) -> None:
+    """Two samples of a metric with the same labels make Prometheus refuse the whole file."""
+    kind = VIEW_KINDS[name]
+    keys = [["--by", ",".join(kind.keys[place : place + kind.most_keys])] for place in range(len(kind.keys))]
+    when = {"all": [], "month": ["--month", "2026-10"]}.get(kind.interval, ["--since", "2026-08-01"])
+    for words in ([], *keys):
+        text = site("report", name, *when, *words, "--format", "prom").ok().out
+        for family in text_string_to_metric_families(text):
+            labels = [tuple(sorted(sample.labels.items())) for sample in family.samples]
+            assert len(set(labels)) == len(labels), (words, family.name)

@@ -56,6 +56,32 @@ def test_active_and_all_queues_load_and_utilization(site: Publisher) -> None:
     assert table(found, "queue_utilization") == table(busy, "queue")
 
 
+def test_cells_of_dqs_add_up(fixtures: Path, tmp_path: Path) -> None:
+    """Two cells with a file each look at different instants: a mean of all looks would be half of the site. The second
+    has one look, at one of the hosts of the first."""
+    stat_file = fixtures / "dqs" / "stat_file"
+    other = tmp_path / "other"
+    (line, *_) = [line for line in stat_file.read_text().splitlines() if "alpha" in line]
+    other.write_text(f"{line}\n")
+    sources = "".join(
+        f'\n[sources.{name}]\ntype = "dqs"\npath = "{fixtures / "dqs" / "act_file"}"\nstat_file = "{file}"\n'
+        for name, file in (("one", stat_file), ("two", other))
+    )
+    columns = ("looks", "active", "queues", "hosts", "load")
+    config = tmp_path / "publisher.toml"
+    config.write_text(BASE + sources, encoding="utf-8")
+    with Publisher.from_file(config) as publisher:
+        publisher.collect()
+        (first,) = table(asked(publisher, "load", bins=1, stat_file=stat_file), *columns)
+        (second,) = table(asked(publisher, "load", bins=1, stat_file=other), *columns)
+        (both,) = table(asked(publisher, "load", bins=1), *columns)
+        by_host = dict(table(asked(publisher, "load", bins=1, by=("host",)), "host", "active"))
+        hosts = dict(table(asked(publisher, "load", bins=1, by=("host",), stat_file=stat_file), "host", "active"))
+    assert both[:4] == tuple(map(sum, zip(first[:4], second[:4], strict=True)))
+    assert both[4] == pytest.approx((first[3] * first[4] + second[3] * second[4]) / both[3])
+    assert by_host == {**hosts, "alpha": hosts["alpha"] + second[1]}
+
+
 def test_by_host_and_queue_they_add_up(site: Publisher) -> None:
     """In one bin of both looks: 3 of 4 queues of alpha were active on average, 0 of 1 of beta, which was seen once."""
     (all_,) = table(asked(site, "load", bins=1), "looks", "active", "queues", "hosts", "load")

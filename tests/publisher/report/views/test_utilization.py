@@ -133,5 +133,6 @@ def test_a_measure_that_has_the_name_of_the_key_is_not_a_key(every_source: Publi
     families = {family.name: family for family in text_string_to_metric_families(to_prometheus(whole))}
     assert f"usage_publisher_report_utilization_{key}" in families
     assert {label for family in families.values() for sample in family.samples for label in sample.labels} == {
-        f"of_{key}"
+        "start",
+        f"of_{key}",
     }
