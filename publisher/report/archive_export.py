@@ -29,7 +29,7 @@ from publisher.report.archive import (
 )
 from publisher.report.column_files import RUN_ID
 from publisher.report.parquet_checks import DamagedParquetError, require_sound, seal
-from publisher.report.tables import EACH_JOB_MB, Reading, arrow_batches, tables_of_store
+from publisher.report.tables import EACH_JOB_MB, EntryReading, arrow_batches, tables_of_store
 from publisher.store.database import Store
 from publisher.whole_file import BY_UMASK, new_file, require_own_folder
 
@@ -52,7 +52,7 @@ def export_months(
 ) -> dict[str, Written]:
     """Write the whole months that overlap an interval and have finished runs; see `write_month`."""
     written = {}
-    with tables_of_store(store, config, Reading(buffers_mb=EACH_JOB_MB)) as connection:
+    with tables_of_store(store, config, EntryReading(buffers_mb=EACH_JOB_MB)) as connection:
         for month in _months(connection, archive, start, stop):
             written[str(month)] = write_month(_batches(connection, month), month, archive, shrink=shrink)
     return {month: one for month, one in written.items() if one.entries}

@@ -30,7 +30,7 @@ from publisher.report.integers import UNKNOWN, Ints
 from publisher.report.met import Met
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import Reading, arrow_batches, fill, tables_of_archive
+from publisher.report.tables import EntryReading, arrow_batches, fill, tables_of_archive
 from publisher.report.view_option import PERIODS, Interval, PeriodName
 
 OF_JOB: Final = ("local_id", "name", "global_id", "array_id", "task", "cluster", "dqs_job_name")
@@ -273,7 +273,7 @@ _Sum = TypeVar("_Sum", bound=SqlSum)
 
 
 def computed(
-    context: ReportContext, request: ReportRequest, reading: Reading, interval: Interval,
+    context: ReportContext, request: ReportRequest, reading: EntryReading, interval: Interval,
     part: Callable[[Matching], _Part],
 ) -> _Part:  # fmt: skip
     """The result of `part` for the runs that match a request; those outside of its interval are not looked at."""
@@ -297,13 +297,13 @@ def known_keys(context: ReportContext, request: ReportRequest, keys: Sequence[st
     """Which of these keys any run has that matches a request and ended in its interval."""
     columns = columns_of(msgspec.structs.replace(request, by=tuple(keys)))
     named = (f"count(*) FILTER ({label} <> '')" for label in map(_word, keys))
-    with context.tables(request, Reading(columns, request.start, request.stop)) as connection:
+    with context.tables(request, EntryReading(columns, request.start, request.stop)) as connection:
         (counts,) = Matching(connection, request, "ended").rows(f"SELECT {', '.join(named)} FROM matching")  # noqa: S608 - names of ours
     return frozenset(key for key, count in zip(keys, counts, strict=True) if count)
 
 
 def summed(
-    context: ReportContext, request: ReportRequest, reading: Reading, interval: Interval,
+    context: ReportContext, request: ReportRequest, reading: EntryReading, interval: Interval,
     part: Callable[[Matching], _Sum],
 ) -> _Sum:  # fmt: skip
     """As `computed`, for sums: with a cluster, its workers compute the months, and the results are added.
@@ -316,8 +316,9 @@ def summed(
 
 
 def _of_month(
-    reading: Reading, interval: Interval, part: Callable[[Matching], _Sum], request: ReportRequest, month: Month | None
-) -> _Sum:
+    reading: EntryReading, interval: Interval, part: Callable[[Matching], _Sum], request: ReportRequest,
+    month: Month | None,
+) -> _Sum:  # fmt: skip
     """The result of `part` for a month of an archive."""
     assert request.archive is not None  # clusters read archives
     reading = msgspec.structs.replace(reading, start=request.start)

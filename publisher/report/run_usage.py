@@ -22,7 +22,7 @@ from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.statements.closed import PriceList
 from publisher.report.statements.items import Used
-from publisher.report.tables import EACH_JOB_MB, Reading, fill
+from publisher.report.tables import EACH_JOB_MB, EntryReading, fill
 from publisher.report.views.charging import charge_runs, charged_columns
 from publisher.store import closed_months, paging
 from publisher.store.admin import engine, erase
@@ -176,7 +176,8 @@ def run_usages(
     columns = charged_columns(price_list.charges, by) | {"end"}
     with context.store.read() as connection:
         erased = frozenset(row.pseudonym for row in erase.rows(connection))
-    with context.tables(request, Reading(columns, request.start, request.stop, buffers_mb=EACH_JOB_MB)) as database:
+    reading = EntryReading(columns, request.start, request.stop, buffers_mb=EACH_JOB_MB)
+    with context.tables(request, reading) as database:
         usages = RunUsages(database.cursor(), known, erased)
         charge_runs(Matching(database, request, "ended"), price_list, by, usages.add)
         with context.store.read() as connection:

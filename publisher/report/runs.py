@@ -17,8 +17,8 @@ from publisher.report.archive import months_in
 from publisher.report.report import Report, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.tables import (
+    EntryReading,
     OpenTables,
-    Reading,
     archive_errors,
     current_tables,
     tables_of_archive,
@@ -74,7 +74,7 @@ class ReportContext:
             return suspects.count(connection)
 
     @contextmanager
-    def tables(self, request: ReportRequest, reading: Reading) -> Iterator[duckdb.DuckDBPyConnection]:
+    def tables(self, request: ReportRequest, reading: EntryReading) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection to DuckDB with `entries` (`publisher.report.tables`): all runs that are stored now, or those of
         the archive."""
         if request.archive is not None:
@@ -85,7 +85,7 @@ class ReportContext:
                 yield connection
 
     @contextmanager
-    def opened_later(self, request: ReportRequest, reading: Reading) -> Iterator[OpenTables]:
+    def opened_later(self, request: ReportRequest, reading: EntryReading) -> Iterator[OpenTables]:
         """As `tables`: what opens them, which a child process may do."""
         if request.archive is not None:
             yield partial(tables_of_archive, request.archive, reading)

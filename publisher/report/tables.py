@@ -68,7 +68,7 @@ def column_folder(store: Store, config: Config) -> ColumnFolder | None:
     return None if place is None else ColumnFolder(place, owner)
 
 
-class Reading(msgspec.Struct, frozen=True):
+class EntryReading(msgspec.Struct, frozen=True):
     """What is read of the runs, and with how much memory."""
 
     columns: Collection[str] = ENTRIES
@@ -84,14 +84,14 @@ class Reading(msgspec.Struct, frozen=True):
     """The folder for what is spilled; None: one of the connection's own."""
 
 
-_ALL: Final = Reading()
+_ALL: Final = EntryReading()
 OpenTables = Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
 """Opens a connection with `entries`."""
 
 
 @contextmanager
 def tables_of_store(
-    store: Store, config: Config, reading: Reading = _ALL, advanced: Advanced = lambda _done, _total: None
+    store: Store, config: Config, reading: EntryReading = _ALL, advanced: Advanced = lambda _done, _total: None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with `entries` as of now: see `current_tables`."""
     with current_tables(store, config, reading, advanced) as opened, opened() as connection:
@@ -100,7 +100,7 @@ def tables_of_store(
 
 @contextmanager
 def current_tables(
-    store: Store, config: Config, reading: Reading, advanced: Advanced = lambda _done, _total: None
+    store: Store, config: Config, reading: EntryReading, advanced: Advanced = lambda _done, _total: None
 ) -> Iterator[OpenTables]:
     """Opens `entries` as of now; brings the columns up to date before, and opens nothing of DuckDB itself, so that a
     child process can. Raises `StoreError` and its kinds.
@@ -128,13 +128,13 @@ def bring_up_to_date(store: Store, config: Config) -> None:
     folder = column_folder(store, config)
     if folder is not None:
         with folder.updating(), store.read() as connection:
-            _CurrentColumns(folder, Reading(())).brought(connection, config, lambda _done, _total: None)
+            _CurrentColumns(folder, EntryReading(())).brought(connection, config, lambda _done, _total: None)
 
 
 class _CurrentColumns:
     """ColumnManifest and classes, made true."""
 
-    def __init__(self, folder: ColumnFolder, reading: Reading) -> None:
+    def __init__(self, folder: ColumnFolder, reading: EntryReading) -> None:
         self._folder = folder
         self._reading = reading
         self.classes: Any = None
@@ -201,7 +201,7 @@ def _text(value: str | None) -> str | None:
 
 @contextmanager
 def _connected(
-    folder: ColumnFolder, parts: Sequence[ColumnPart], classes: Any, running: Any, reading: Reading
+    folder: ColumnFolder, parts: Sequence[ColumnPart], classes: Any, running: Any, reading: EntryReading
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     paths = {part.number: str(folder.path / part.file) for part in parts}
     tables_bytes = sum(table.nbytes for table in (classes, running) if table is not None)
@@ -251,7 +251,7 @@ def _entries(runs: str, classes: Any, columns: Collection[str]) -> str:
 
 @contextmanager
 def tables_of_archive(
-    archive: Path, reading: Reading = _ALL, *, only: Month | None = None
+    archive: Path, reading: EntryReading = _ALL, *, only: Month | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with `entries` of an archive; `only`: those that ended in this month. Raises `UsageError` if it is
     not one.
@@ -336,7 +336,7 @@ def memory_mb(files: Sequence[str], least_mb: int = GROUPING_MB, tables_bytes: i
 
 
 @contextmanager
-def _bounded(files: Sequence[str], reading: Reading, tables_bytes: int = 0) -> Iterator[duckdb.DuckDBPyConnection]:
+def _bounded(files: Sequence[str], reading: EntryReading, tables_bytes: int = 0) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that can read these files, until `_lock` nothing keeps it from others. `tables_bytes`: see
     `memory_mb`.
     """

@@ -21,7 +21,7 @@ from publisher.api import Publisher
 from publisher.report.archive import COLUMNS, NUMBERS, TEXT_COLUMNS
 from publisher.report.archive_export import write_month
 from publisher.report.columns import SlimDecoder
-from publisher.report.tables import Reading, bring_up_to_date, tables_of_archive, tables_of_store
+from publisher.report.tables import EntryReading, bring_up_to_date, tables_of_archive, tables_of_store
 from publisher.store import changes, schema
 from publisher.store.database import open_store
 from publisher.store.report_queries import stored_runs
@@ -92,14 +92,14 @@ def walk_store(bench: Bench) -> None:
     """The manual's algorithm over the jobs of the store."""
     with (
         Publisher.from_file(collected_site(bench)) as publisher,
-        tables_of_store(publisher.store, publisher.config, Reading(_RAN)) as tables,
+        tables_of_store(publisher.store, publisher.config, EntryReading(_RAN)) as tables,
     ):
         _walked(tables, bench, "store")
 
 
 def walk_archive(bench: Bench) -> None:
     """The manual's algorithm over the jobs of the archive."""
-    with tables_of_archive(archive_of(bench), Reading(_RAN)) as tables:
+    with tables_of_archive(archive_of(bench), EntryReading(_RAN)) as tables:
         _walked(tables, bench, "archive")
 
 

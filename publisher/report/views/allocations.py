@@ -23,7 +23,7 @@ from publisher.report.matching import Matching, columns_of
 from publisher.report.report import Cell, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import Reading
+from publisher.report.tables import EntryReading
 from publisher.report.view_kind import ALLOCATIONS
 from publisher.text import counted
 
@@ -120,7 +120,7 @@ class _Computed:
         self.first = min(allocation.since for allocation in allocations)
         start = min(self.first, now - PACE_DAYS * DAY_S)
         asked = msgspec.structs.replace(request, start=start, stop=max(now, start + 1))
-        with context.tables(asked, Reading(columns_of(asked, *_COLUMNS), start)) as connection:
+        with context.tables(asked, EntryReading(columns_of(asked, *_COLUMNS), start)) as connection:
             matching = Matching(connection, asked, "overlapping")
             tables = _tabulate(matching, allocations, now)
             shown = range(len(allocations)) if not request.filters else _with_runs(matching, allocations, tables, asked)

@@ -27,7 +27,7 @@ from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.statements.closed import PriceList
 from publisher.report.statements.items import FACTOR_KEYS, Used
-from publisher.report.tables import Reading
+from publisher.report.tables import EntryReading
 
 _LOST: Final[Status] = "lost"
 _USED_MJ: Final = "used_mj"
@@ -44,7 +44,7 @@ def charged_usage(
     context: ReportContext, request: ReportRequest, price_list: PriceList, by: str, resource: Charged
 ) -> ChargedUsage:  # fmt: skip
     """The usage of a resource by the runs of a request. A cluster does not compute energy: its archive is read here."""
-    reading = Reading(columns_of(request, *_columns(price_list.charges, resource, by)))
+    reading = EntryReading(columns_of(request, *_columns(price_list.charges, resource, by)))
     part = partial(_charged, price_list=price_list, by=by, resource=resource)
     return (computed if resource == "energy" else summed)(context, request, reading, "ended", part)
 

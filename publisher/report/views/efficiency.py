@@ -25,7 +25,7 @@ from publisher.report.report import Cell, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.row_jobs import JOB_LABEL, POSSIBLE
 from publisher.report.runs import ReportContext
-from publisher.report.tables import EACH_JOB_MB, GROUPING_MB, Reading
+from publisher.report.tables import EACH_JOB_MB, GROUPING_MB, EntryReading
 from publisher.report.view_kind import EFFICIENCY
 from publisher.report.view_option import PERIODS
 
@@ -132,7 +132,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
     request.require_interval()
     buffers_mb = EACH_JOB_MB if "job" in request.by else GROUPING_MB
-    reading = Reading(columns_of(request, *_COLUMNS), buffers_mb=buffers_mb)
+    reading = EntryReading(columns_of(request, *_COLUMNS), buffers_mb=buffers_mb)
     empty = grouped_report(EFFICIENCY, context, request, (), None, sorted_by=_UNUSED)
     order = order_of(empty, request.sort)
     made = computed(context, request, reading, "ended", lambda matching: _made(matching, request, order))

@@ -29,7 +29,7 @@ from publisher.report.met import Met
 from publisher.report.report import IDLE_NODES, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import Reading
+from publisher.report.tables import EntryReading
 from publisher.report.view_kind import ENERGY
 from publisher.report.views.idle_energy import idle_energy
 from publisher.text import counted
@@ -74,8 +74,8 @@ class _GroupedEnergy(msgspec.Struct):
 
 def energy_by(context: ReportContext, request: ReportRequest) -> _GroupedEnergy:
     """The energy of the runs of an interval by the keys of the request. Raises `UsageError` and `ConfigError`."""
-    columns = columns_of(request, *COLUMNS)
-    return computed(context, request, Reading(columns), "ended", lambda matching: _made(context, matching, request))
+    reading = EntryReading(columns_of(request, *COLUMNS))
+    return computed(context, request, reading, "ended", lambda matching: _made(context, matching, request))
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:

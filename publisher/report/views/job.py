@@ -38,7 +38,7 @@ from publisher.report.plot.style import interval_text
 from publisher.report.report import Cell, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import Reading
+from publisher.report.tables import EntryReading
 from publisher.report.view_kind import JOB
 from publisher.status import jobs
 from publisher.store import runs
@@ -120,7 +120,7 @@ def _entries(context: ReportContext, request: ReportRequest, asked: JobPattern |
     limit = f" ORDER BY {order} LIMIT {_MOST}" if asked is None else ""  # few have one id
     statement = f"SELECT {columns} FROM matching{limit}"  # noqa: S608 - names of ours
     entries = []
-    with context.tables(request, Reading(COLUMNS, request.start, request.stop)) as connection:
+    with context.tables(request, EntryReading(COLUMNS, request.start, request.stop)) as connection:
         matching = Matching(connection, request, "ended")
         for row in matching.rows(statement):
             values = dict(zip(COLUMNS, row, strict=True))
@@ -189,6 +189,6 @@ def _runs(context: ReportContext, request: ReportRequest, name: str) -> tuple[li
 def _ids_matching(context: ReportContext, request: ReportRequest) -> tuple[list[int], str]:
     """The ids of the runs that ended in the interval and match, in order of their ends, and their SQL."""
     statement = f'SELECT {RUN_ID} FROM matching ORDER BY "end", {RUN_ID}'  # noqa: S608 - a name of ours
-    with context.tables(request, Reading(columns_of(request, RUN_ID), request.start, request.stop)) as connection:
+    with context.tables(request, EntryReading(columns_of(request, RUN_ID), request.start, request.stop)) as connection:
         matching = Matching(connection, request, "ended")
         return [run_id for (run_id,) in matching.rows(statement)], matching.text(statement)

@@ -23,7 +23,7 @@ from publisher.report.placing import REQUIRED, Held, Placing
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
-from publisher.report.tables import STREAMING_MB, Reading
+from publisher.report.tables import STREAMING_MB, EntryReading
 from publisher.report.view_kind import OCCUPATION
 from publisher.report.view_option import Resource
 from publisher.report.view_parts import Picture
@@ -209,10 +209,10 @@ class NodeAllocations:
                 rows = connection.execute("SELECT DISTINCT cluster FROM entries").fetchall()
             self.inventory.know_clusters(name or "" for (name,) in rows)
 
-    def reading(self, columns: Collection[str]) -> Reading:
+    def reading(self, columns: Collection[str]) -> EntryReading:
         """How the runs are read, with these columns of `entries`."""
         until = self._context.now if self._request.running else None
-        return Reading(columns_of(self._request, *columns), running_until=until, buffers_mb=STREAMING_MB)
+        return EntryReading(columns_of(self._request, *columns), running_until=until, buffers_mb=STREAMING_MB)
 
     def looks_at(self, node: KnownNode) -> bool:
         """Whether the report includes a node: with a filter for hosts, what all runs held of others is unknown."""

@@ -19,7 +19,7 @@ from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.row_jobs import EVENT_KINDS, last_runs, path_of
 from publisher.report.runs import ReportContext, running_note
-from publisher.report.tables import Reading
+from publisher.report.tables import EntryReading
 from publisher.report.view_kind import PATHS
 
 MEANINGS: Final = {
@@ -43,7 +43,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     request.require_interval()
     of_jobs = "job" in request.filters
     columns = columns_of(request, "events", "run", *OF_JOB)
-    reading = Reading(columns, running_until=context.now if request.running else None)
+    reading = EntryReading(columns, running_until=context.now if request.running else None)
     made = computed(context, request, reading, "overlapping", lambda matching: _made(matching, of_jobs=of_jobs))
     shown, rows, kinds = _events(made.rows) if of_jobs else _counts(made.rows)
     return context.report(

@@ -33,7 +33,7 @@ from publisher.report.one_select import tables_read
 from publisher.report.report import Cell, Column, Kind, Report
 from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import EACH_JOB_MB, OpenTables, Reading, fill
+from publisher.report.tables import EACH_JOB_MB, EntryReading, OpenTables, fill
 from publisher.report.temporary_files import is_of_disk, temporary_folder, writing_to
 from publisher.report.view_kind import SQL
 from publisher.store import dialect, schema
@@ -174,7 +174,7 @@ def _opened(context: ReportContext, request: ReportRequest, read: set[str]) -> I
         if "deliveries" in read:
             with writing_to(private):
                 _write(deliveries, _DELIVERIES, _deliveries(context))
-        reading = Reading(columns, start, buffers_mb=EACH_JOB_MB, temporary=private)
+        reading = EntryReading(columns, start, buffers_mb=EACH_JOB_MB, temporary=private)
         with context.opened_later(request, reading) as opened:
             yield partial(_connected, opened, read, context, deliveries)
 

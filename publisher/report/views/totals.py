@@ -23,7 +23,7 @@ from publisher.report.plot.style import interval_text, known_sum
 from publisher.report.report import UNKNOWN_NAME, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, purged_note
-from publisher.report.tables import Reading
+from publisher.report.tables import EntryReading
 from publisher.report.view_kind import TOTALS
 from publisher.report.view_option import PERIODS
 from publisher.text import iso
@@ -202,7 +202,7 @@ def totals(context: ReportContext, request: ReportRequest) -> Totals:
     request.require_interval()
     request.require_keys(TOTALS)
     columns = columns_of(request, *_COLUMNS)
-    sums = summed(context, request, Reading(columns), "ended", partial(group_sums, request=request))
+    sums = summed(context, request, EntryReading(columns), "ended", partial(group_sums, request=request))
     groups = [_total(label, amounts) for label, amounts in sums.amounts.items()]
     rows = tuple(sorted(groups, key=lambda total: total.key)) if request.by else ()
     whole = sums.whole()

@@ -18,7 +18,7 @@ from publisher.report.met import Met
 from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import STREAMING_MB, Reading
+from publisher.report.tables import STREAMING_MB, EntryReading
 from publisher.report.view_kind import UTILIZATION
 
 _TALLIED: Final = ("start", "stop", "user_ms", "system_ms", "slots")
@@ -81,7 +81,7 @@ def tally_part(matching: Matching, request: ReportRequest) -> Tallied:
 
 def _tallied(context: ReportContext, request: ReportRequest) -> Tallied:
     request.cut()  # an invalid request is refused before anything is read
-    reading = Reading(columns_of(request, *_WANTED), buffers_mb=STREAMING_MB)
+    reading = EntryReading(columns_of(request, *_WANTED), buffers_mb=STREAMING_MB)
     return summed(context, request, reading, "overlapping", partial(tally_part, request=request))
 
 

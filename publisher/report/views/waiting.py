@@ -21,7 +21,7 @@ from publisher.report.report import Cell, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.row_jobs import ELIGIBLE_WAITED, JOB_NUMBER, SIZE_NUMBER, first_runs, size_text
 from publisher.report.runs import ReportContext, running_note
-from publisher.report.tables import Reading
+from publisher.report.tables import EntryReading
 from publisher.report.view_kind import SIZE, WAITING
 from publisher.report.view_option import PERIODS
 
@@ -140,7 +140,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
     request.require_interval()
     columns = columns_of(request, *_COLUMNS, *(("slots",) if SIZE in request.by else ()))
-    reading = Reading(columns, running_until=context.now if request.running else None)
+    reading = EntryReading(columns, running_until=context.now if request.running else None)
     waits = computed(context, request, reading, "started", partial(_made, request=request))
     in_order = sorted(waits.by_group.items(), key=_label)
     groups = [(tuple(map(_word, label)), group.amounts()) for label, group in in_order]

@@ -18,7 +18,7 @@ from publisher.report.archive import COLUMNS
 from publisher.report.archive_export import SCHEMA, Written, write_month
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import Reading
+from publisher.report.tables import EntryReading
 from publisher.report.views import make
 from tests.publisher.cli.program import BASE, Program
 
@@ -72,7 +72,7 @@ def test_every_column_comes_back(publisher: Publisher, archive: Path) -> None:
     context = ReportContext(publisher.store, publisher.config, UNTIL)
     found = []
     for read in (None, archive):
-        with context.tables(ReportRequest(start=SINCE, stop=UNTIL, archive=read), Reading(COLUMNS)) as connection:
+        with context.tables(ReportRequest(start=SINCE, stop=UNTIL, archive=read), EntryReading(COLUMNS)) as connection:
             found.append(connection.execute("SELECT * FROM entries ORDER BY ALL").fetchall())
     assert found[0] == found[1]
     assert len(found[0]) > 100

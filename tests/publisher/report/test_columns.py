@@ -14,7 +14,7 @@ from publisher.messages.entries import entries_of
 from publisher.report.matching import OF_JOB, column_of, job_ids, words_of
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import Reading
+from publisher.report.tables import EntryReading
 from publisher.store import queries
 from tests.publisher.site import ListSource, Site, make_job
 
@@ -42,7 +42,7 @@ def expected(publisher: Publisher) -> list[tuple[Any, ...]]:
 
 def selected(publisher: Publisher, columns: list[str], running_until: int | None = None) -> list[tuple[Any, ...]]:
     context = ReportContext(publisher.store, publisher.config, NOW)
-    with context.tables(ReportRequest(start=0, stop=1), Reading(running_until=running_until)) as connection:
+    with context.tables(ReportRequest(start=0, stop=1), EntryReading(running_until=running_until)) as connection:
         return connection.execute(f"SELECT {', '.join(columns)} FROM entries").fetchall()
 
 

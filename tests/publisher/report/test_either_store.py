@@ -13,7 +13,7 @@ from publisher.errors import StoreCorruptError, StoreNewerError
 from publisher.report.archive_export import Written
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import Reading
+from publisher.report.tables import EntryReading
 from publisher.report.views import make
 from publisher.report.views.totals import totals
 from publisher.store import schema
@@ -38,7 +38,8 @@ def context_of(site: Site) -> ReportContext:
 def starts(site: Site, start: int, running_until: int | None = None) -> list[int]:
     """The starts of the runs that ended at an instant or later, or still run."""
     request = ReportRequest(start=start, stop=start + 1)
-    with context_of(site).tables(request, Reading(("start", "end"), start, running_until=running_until)) as connection:
+    reading = EntryReading(("start", "end"), start, running_until=running_until)
+    with context_of(site).tables(request, reading) as connection:
         query = f'SELECT "start" FROM entries WHERE "end" >= {start} OR "end" IS NULL ORDER BY 1'
         return [row[0] for row in connection.execute(query).fetchall()]
 

@@ -27,7 +27,7 @@ from publisher.report.column_files import ColumnFolder, ColumnManifest
 from publisher.report.column_place import column_place
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import ENTRIES, Reading, column_folder
+from publisher.report.tables import ENTRIES, EntryReading, column_folder
 from publisher.store import changes
 from publisher.store.admin import erase
 from publisher.store.schema import changes as table
@@ -45,7 +45,7 @@ _WRITES: Final = ("INSERT INTO runs ", "UPDATE runs ", "DELETE FROM runs ", "UPD
 
 def _all(publisher: Publisher) -> list[tuple[Any, ...]]:
     with ReportContext(publisher.store, publisher.config, NOW).tables(
-        REQUEST, Reading(running_until=NOW)
+        REQUEST, EntryReading(running_until=NOW)
     ) as connection:
         return connection.execute(_SELECT).fetchall()
 
@@ -246,7 +246,7 @@ def test_a_damaged_run_stops_reports_of_its_time_alone(tmp_path: Path) -> None:
     context = ReportContext(site.publisher.store, site.config, NOW)
     with pytest.raises(StoreCorruptError):
         of(site)
-    with context.tables(REQUEST, Reading(("user",), NOVEMBER)) as connection:
+    with context.tables(REQUEST, EntryReading(("user",), NOVEMBER)) as connection:
         assert len(connection.execute("SELECT * FROM entries").fetchall()) == 5
 
 

@@ -12,7 +12,7 @@ from publisher.report.energy import COLUMNS, define_energy
 from publisher.report.matching import Matching, columns_of
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import Reading
+from publisher.report.tables import EntryReading
 from publisher.store import energies
 from publisher.store.energies import Method
 from publisher.store.runs import by_ids
@@ -72,7 +72,7 @@ def test_it_is_that_of_the_report(tmp_path: Path) -> None:
     request = ReportRequest(start=0, stop=NOVEMBER * 2)
     context = ReportContext(store, site.config, site.now)
     columns = columns_of(request, *COLUMNS, "run_id")
-    with context.tables(request, Reading(columns)) as connection:
+    with context.tables(request, EntryReading(columns)) as connection:
         matching = Matching(connection, request, "ended")
         define_energy(matching, site.config.energy, site.config.nodes)
         rows = matching.rows("SELECT run_id, coalesce(measured_mj, modelled_mj) FROM energy")

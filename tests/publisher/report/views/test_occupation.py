@@ -14,7 +14,7 @@ from publisher.report.matching import computed
 from publisher.report.placing import REQUIRED
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.tables import Reading
+from publisher.report.tables import EntryReading
 from publisher.report.views import make
 from publisher.report.views.nodes import NodeUse
 from tests.publisher.report.torque_site import NOW, at, table, torque_site, view
@@ -180,7 +180,7 @@ def test_what_must_be_inferred_is_no_sum_of_months(tmp_path: Path) -> None:
         cut = periods(request.start, request.stop, "month", zone_of("UTC"))
 
         def part() -> NodeUse:
-            reading = Reading(REQUIRED["cores"] | {"end"})
+            reading = EntryReading(REQUIRED["cores"] | {"end"})
             return computed(context, request, reading, "overlapping", NodeUse((), "cores", cut, NOW).read)
 
         nothing = NodeUse((), "cores", cut, NOW)
