@@ -47,6 +47,7 @@ class EnergyUse(msgspec.Struct, frozen=True):
     impossible: int = 0
     unchecked: int = 0
     memory_unknown: int = 0
+    backward: int = 0
 
     @classmethod
     def total(cls, uses: Sequence[EnergyUse]) -> EnergyUse:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from publisher.report.calendar import period_axis, periods, zone_of
-from publisher.report.matching import key_label
+from publisher.report.matching import Matching, key_label
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -51,9 +51,14 @@ class Grouping(msgspec.Struct, frozen=True):
         group = f" GROUP BY {', '.join((*self.names, *beside))}" if self.names else ""
         return f"SELECT {', '.join((*self.names, *amounts))} FROM {runs}{group}"  # noqa: S608 - names of ours
 
-    def split(self, row: Sequence[Any]) -> tuple[Label, Sequence[Any]]:
-        """The label and the amounts of a row of `sums`."""
-        return tuple(row[: len(self.names)]), row[len(self.names) :]
+    def rows(
+        self, matching: Matching, amounts: Mapping[str, str], runs: str, *beside: str, order: str = ""
+    ) -> Iterator[tuple[Label, dict[str, Any]]]:  # fmt: skip
+        """The label and the amounts by name of each group of `runs`. `amounts`: the SQL of each; `beside`: see `sums`;
+        `order`: the end of the statement, which becomes part of `Matching.text`."""
+        rows = matching.rows(self.sums(amounts.values(), runs, *beside) + order, explained=True)
+        keys = len(self.names)
+        return ((row[:keys], dict(zip(amounts, row[keys:], strict=True))) for row in rows)
 
 
 def grouped_report(

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import duckdb
 import msgspec
@@ -73,6 +73,7 @@ class Matching:
         self._connection = connection
         self._request = request
         self._made: list[str] = []
+        self._met = Met()
         counted = request.interval or interval
         self._view("inside", f"SELECT * FROM entries WHERE {_inside(counted, request.start, request.stop)}")  # noqa: S608 - numbers
         asked = self._is_job(request.filters["job"]) if "job" in request.filters else ""
@@ -98,17 +99,30 @@ class Matching:
         fill(self._connection, name, table, temporary=True)
         self._made.append(f"-- {name}: {_comment(comment)}")
 
-    def rows(self, statement: str) -> list[Any]:
-        """The rows of a statement."""
-        return self._connection.execute(statement).fetchall()
+    def rows(self, statement: str, *, explained: bool = False) -> list[Any]:
+        """The rows of a statement. `explained`: it becomes part of `text`."""
+        rows = self._connection.execute(statement).fetchall()
+        self._made += [statement] if explained else []
+        return rows
+
+    def count(self, left_out: str) -> int:
+        """Count the matching runs by SQL; returns how many of them `left_out` is true of."""
+        counts = f'count(*), count(*) FILTER ("stop" < "start"), count(*) FILTER ({left_out})'
+        ((runs, backward, others),) = self.rows(f"SELECT {counts} FROM matching")  # noqa: S608 - names of ours
+        self.note_counts(runs, backward)
+        return int(others)
+
+    def note_counts(self, runs: int, backward: int = 0, lacking: Mapping[int, int] = {}) -> None:
+        """Count matching runs that SQL counted: see `Met`."""
+        self._met.add(Met(runs, runs, backward, lacking=dict(lacking)))
 
     @property
     def filtered(self) -> bool:
         """Whether there may be runs in the interval that do not match."""
         return bool(self._request.filters)
 
-    def batches(self, columns: Collection[str], met: Met, runs: str = "matching") -> Iterator[RunBatch]:
-        """The matching runs with these columns, which include the times, many at a time; `met` counts them.
+    def batches(self, columns: Collection[str], runs: str = "matching") -> Iterator[RunBatch]:
+        """The matching runs with these columns, which include the times, many at a time: see `met` for their counts.
 
         `runs`: the relation, as of `grouped`.
         """
@@ -116,9 +130,9 @@ class Matching:
         self._made.append(statement)
         for rows in arrow_batches(self._connection, statement, {}, _ROWS):
             batch = RunBatch(rows)
-            met.count(batch.numbers("start"), batch.numbers("stop"))
+            self._met.count(batch.numbers("start"), batch.numbers("stop"))
             if "incomplete" in columns:
-                met.count_lacking(batch.numbers("incomplete"))
+                self._met.count_lacking(batch.numbers("incomplete"))
             yield batch
 
     def grouped(self, key: str) -> tuple[list[str], str]:
@@ -139,12 +153,15 @@ class Matching:
         return RowTable(self._connection, name, columns)
 
     def met(self, ended: Callable[[], str]) -> Met:
-        """Why nothing matches. `ended` says from when to when the existing runs ended, as the end of a sentence."""
-        met = Met(runs=self.rows("SELECT count(*) FROM inside")[0][0])
-        if not met.runs:
-            met.ended = ended()
-        else:
-            met.there = {key: set(self._there(key)) for key in self._request.filters}
+        """The counts of the runs that were read, with the SQL that read them; if none matches, why. `ended` says from
+        when to when the existing runs ended, as the end of a sentence."""
+        met, met.sql = self._met, self.text()
+        if not met.matched:
+            met.runs = self.rows("SELECT count(*) FROM inside")[0][0]
+            if not met.runs:
+                met.ended = ended()
+            else:
+                met.there = {key: set(self._there(key)) for key in self._request.filters}
         return met
 
     def _view(self, name: str, query: str) -> None:
@@ -258,39 +275,32 @@ class RunBatch:
         return Words(codes, [text or "" for text in encoded.dictionary.to_pylist()])
 
 
-class SqlReport(Protocol):
-    """What SQL computed, and counts of the runs."""
+_Part = TypeVar("_Part")
+_Sum = TypeVar("_Sum", bound=PartialReport)
 
+
+class Computed(NamedTuple, Generic[_Part]):
+    """What was computed of some runs, and their counts."""
+
+    made: _Part
     met: Met
 
-
-class SqlSum(SqlReport, PartialReport, Protocol):
-    """What SQL computed of some of the runs, to which that of others can be added in any order."""
-
-
-_Part = TypeVar("_Part", bound=SqlReport)
-_Sum = TypeVar("_Sum", bound=SqlSum)
+    def add(self: Computed[_Sum], other: Computed[_Sum], /) -> None:
+        """Add what was computed of other runs."""
+        self.made.add(other.made)
+        self.met.add(other.met)
 
 
 def computed(
     context: ReportContext, request: ReportRequest, reading: EntryReading, interval: Interval,
     part: Callable[[Matching], _Part],
-) -> _Part:  # fmt: skip
+) -> Computed[_Part]:  # fmt: skip
     """The result of `part` for the runs that match a request; those outside of its interval are not looked at."""
     stop = request.stop if (request.interval or interval) == "ended" else None
     reading = msgspec.structs.replace(reading, start=request.start, stop=stop)
     with context.tables(request, reading) as connection:
         matching = Matching(connection, request, interval)
-        return _with_met(matching, part, partial(context.existing, request))
-
-
-def _with_met(matching: Matching, part: Callable[[Matching], _Part], ended: Callable[[], str]) -> _Part:
-    """The result of `part`, with the SQL that read the runs and, if none matched, why."""
-    made = part(matching)
-    if not made.met.matched:
-        made.met = matching.met(ended)
-    made.met.sql = made.met.sql or matching.text()
-    return made
+        return Computed(part(matching), matching.met(partial(context.existing, request)))
 
 
 def known_keys(context: ReportContext, request: ReportRequest, keys: Sequence[str]) -> frozenset[str]:
@@ -305,7 +315,7 @@ def known_keys(context: ReportContext, request: ReportRequest, keys: Sequence[st
 def summed(
     context: ReportContext, request: ReportRequest, reading: EntryReading, interval: Interval,
     part: Callable[[Matching], _Sum],
-) -> _Sum:  # fmt: skip
+) -> Computed[_Sum]:  # fmt: skip
     """As `computed`, for sums: with a cluster, its workers compute the months, and the results are added.
 
     `part` is sent to the workers.
@@ -318,13 +328,13 @@ def summed(
 def _of_month(
     reading: EntryReading, interval: Interval, part: Callable[[Matching], _Sum], request: ReportRequest,
     month: Month | None,
-) -> _Sum:  # fmt: skip
+) -> Computed[_Sum]:  # fmt: skip
     """The result of `part` for a month of an archive."""
     assert request.archive is not None  # clusters read archives
     reading = msgspec.structs.replace(reading, start=request.start)
     with tables_of_archive(request.archive, reading, only=month) as connection:
         matching = Matching(connection, request, interval)
-        return _with_met(matching, part, lambda: "")
+        return Computed(part(matching), matching.met(lambda: ""))
 
 
 def _quoted(name: str) -> str:

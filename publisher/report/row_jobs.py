@@ -26,7 +26,6 @@ from publisher.report.grouping import Grouping
 from publisher.report.integers import Ints
 from publisher.report.inventory import FOREVER, Inventory
 from publisher.report.matching import OF_JOB, SHOWN_ID, Matching
-from publisher.report.met import Met
 from publisher.report.placing import REQUIRED, Held, Placed, Placing
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
@@ -275,7 +274,7 @@ class _HeldOn:
         table = self._matching.collected("held_of_nodes", {RUN_ID: "BIGINT", "node": "UINTEGER"})
         placing = Placing(self._inventory, self._resource)
         placing.meet(self._matching)
-        for batch in self._matching.batches({*REQUIRED[self._resource], RUN_ID}, Met(), runs):
+        for batch in self._matching.batches({*REQUIRED[self._resource], RUN_ID}, runs):
             held = placing.held(batch)
             placed = held.placed
             chosen = self._of_first_host(placed) if self._first else self._in_time(held)

@@ -46,12 +46,12 @@ _Table = tuple[str, tuple[str, ...]]
 
 def uses(context: ReportContext) -> list[AllocationUse]:
     """The use of all allocations now. Raises `UsageError` and `ConfigError`."""
-    return _Computed(context, ReportRequest(start=0, stop=1)).uses
+    return _AllocationUses(context, ReportRequest(start=0, stop=1)).uses
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view, as of now. Raises `UsageError` if the configuration has no allocation, and `ConfigError`."""
-    made = _Computed(context, request)
+    made = _AllocationUses(context, request)
     now = context.now
     notes = [*made.notes, "Jobs count once they have ended."]
     if made.unused:
@@ -108,7 +108,7 @@ def _plots(among: Sequence[AllocationUse], now: int) -> tuple[Plot, ...]:
     return (ALLOCATIONS.pictures["used"].plot("bar", *series, x=names, top=100),)
 
 
-class _Computed:
+class _AllocationUses:
     """The uses of the allocations that a request asks for, and the runs of the last days that none has."""
 
     def __init__(self, context: ReportContext, request: ReportRequest) -> None:

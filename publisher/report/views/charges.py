@@ -25,6 +25,7 @@ from publisher.errors import UsageError
 from publisher.report.calendar import month_in, zone_of
 from publisher.report.held_amounts import rounded
 from publisher.report.inventory import INFERRED
+from publisher.report.met import Met
 from publisher.report.ranking import order_of
 from publisher.report.report import EVERYONE, UNKNOWN_NAME, Cell, Column, Plot, Report, Series, others
 from publisher.report.request import ReportRequest
@@ -100,12 +101,13 @@ def month_charges(
     if not settings.prices:
         raise UsageError("the configuration has no price list", hint="Add [[charges.prices]] to it")
     by = request.by[0] if request.by else settings.by
-    charged = ChargedUsage()
+    charged, met = ChargedUsage(), Met()
     nothing = None
     for resource in priced(settings):
-        found_of = charged_usage(context, msgspec.structs.replace(request, interval=None), price_list, by, resource)
-        charged.add(found_of)
-        nothing = found_of.met.nothing()
+        of_resource = charged_usage(context, msgspec.structs.replace(request, interval=None), price_list, by, resource)
+        charged.add(of_resource.made)
+        met.add(of_resource.met)
+        nothing = of_resource.met.nothing()
     lines = itemised(settings, charged.usage)
     lost = lost_runs(settings, charged.lost_usage, charged.lost_runs)
     users = {} if by == "user" else user_charges(settings, charged.users)
@@ -133,7 +135,7 @@ def month_charges(
         settings=context.config.statements,
         purged=purged_note(context.purged(request)),
         zone=settings.timezone,
-        sql=charged.met.sql,
+        sql=met.sql,
     )
 
 
@@ -153,7 +155,7 @@ def energy_lines(context: ReportContext, request: ReportRequest, made: Statement
     if "energy" not in context.config.model_fields_set:
         return {}
     month = msgspec.structs.replace(request, start=made.start, stop=made.stop, by=(made.by,), interval=None)
-    energy = energy_by(context, month)
+    energy, _ = energy_by(context, month)
     pue = context.config.energy.pue_thousandths
     return {label or UNKNOWN_NAME: use.line(pue) for (label,), use in energy.groups}
 

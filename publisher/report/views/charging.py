@@ -19,8 +19,7 @@ from publisher.report.energy import define_energy
 from publisher.report.hours_of_day import Hours, HoursOfDay
 from publisher.report.integers import BOUND, UNKNOWN, Ints, distinct, sum_by
 from publisher.report.inventory import Inventory
-from publisher.report.matching import Matching, RunBatch, columns_of, computed, summed
-from publisher.report.met import Met
+from publisher.report.matching import Computed, Matching, RunBatch, columns_of, computed, summed
 from publisher.report.placing import REQUIRED, Placing
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
@@ -42,7 +41,7 @@ several times; a kind without a price has no key."""
 
 def charged_usage(
     context: ReportContext, request: ReportRequest, price_list: PriceList, by: str, resource: Charged
-) -> ChargedUsage:  # fmt: skip
+) -> Computed[ChargedUsage]:  # fmt: skip
     """The usage of a resource by the runs of a request. A cluster does not compute energy: its archive is read here."""
     reading = EntryReading(columns_of(request, *_columns(price_list.charges, resource, by)))
     part = partial(_charged, price_list=price_list, by=by, resource=resource)
@@ -65,7 +64,6 @@ class ChargedUsage:
         """Lost runs that held some of a resource, or whose energy is known and has a price, by payer and resource."""
         self.energy_unknown = 0
         """Runs whose energy is unknown."""
-        self.met = Met()
 
     def add(self, other: ChargedUsage) -> None:
         """Add the usage of other runs."""
@@ -75,7 +73,6 @@ class ChargedUsage:
         self.lost_usage.update(other.lost_usage)
         self.lost_runs.update(other.lost_runs)
         self.energy_unknown += other.energy_unknown
-        self.met.add(other.met)
 
     def use(self, key: Used | tuple[str, str, str], usage: int, words: Mapping[str, str]) -> None:
         """Add usage of runs with these words."""
@@ -115,7 +112,7 @@ def _charged(
         columns, runs = frozenset({"start", "stop", _USED_MJ, *_words(price_list.charges, by)}), _ENERGY
     if sink is not None:
         columns |= {RUN_ID}
-    for batch in matching.batches(columns, charging.found.met, runs):
+    for batch in matching.batches(columns, runs):
         charging.add(batch)
     return charging.found
 

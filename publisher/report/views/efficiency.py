@@ -11,15 +11,14 @@ that leave most core hours unused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
 from publisher.report.archive import CPU_UNKNOWN, MEMORY_UNKNOWN
-from publisher.report.grouping import Grouping, grouped_report, key_axis
+from publisher.report.grouping import Grouping, Label, grouped_report, key_axis
 from publisher.report.matching import Matching, columns_of, computed
-from publisher.report.met import Met
 from publisher.report.ranking import Order, order_of, ranked
 from publisher.report.report import Cell, Plot, Report, Series
 from publisher.report.request import ReportRequest
@@ -44,34 +43,36 @@ _MEMORY_KNOWN: Final = (
     f"AND memory_asked_kib BETWEEN 1 AND {_MOST_KIB} AND wall_ms >= 0"
 )
 _HELD: Final = "CAST(slots AS HUGEINT) * wall_ms"
-_AMOUNTS: Final = (
-    "count(*)",
-    f"sum({_HELD})",
-    "sum(CAST(gpus AS HUGEINT) * wall_ms)",
-    f"sum(cpu_ms) FILTER ({_CPU_KNOWN})",
-    f"sum({_HELD}) FILTER ({_CPU_KNOWN})",
-    f"sum(CAST(memory_kib AS HUGEINT) * wall_ms) FILTER ({_MEMORY_KNOWN})",
-    f"sum(CAST(memory_asked_kib AS HUGEINT) * wall_ms) FILTER ({_MEMORY_KNOWN})",
-    f"count(*) FILTER ({_MEMORY_KNOWN})",
-    f'sum(CAST("start" AS HUGEINT) - submit) FILTER ({_WAITED})',
-    f'sum(CAST("stop" AS HUGEINT) - "start") FILTER ({_WAITED})',
-    f"count(*) FILTER ({_WAITED})",
-)
-"""The sums of a group, in the order of `GroupUse`."""
-_JOBS, _CORES, _GPUS, _CPU, _CPU_HELD, _MEMORY, _MEMORY_ASKED, _MEMORY_JOBS, _WAIT, _RAN, _WAITED_JOBS = _AMOUNTS
+_AMOUNTS: Final = {
+    "jobs": "count(*)",
+    "held_ms": f"coalesce(sum({_HELD}), 0)",
+    "gpu_ms": "coalesce(sum(CAST(gpus AS HUGEINT) * wall_ms), 0)",
+    "cpu_ms": f"sum(cpu_ms) FILTER ({_CPU_KNOWN})",
+    "cpu_held_ms": f"sum({_HELD}) FILTER ({_CPU_KNOWN})",
+    "memory_kib_ms": f"sum(CAST(memory_kib AS HUGEINT) * wall_ms) FILTER ({_MEMORY_KNOWN})",
+    "memory_asked_kib_ms": f"sum(CAST(memory_asked_kib AS HUGEINT) * wall_ms) FILTER ({_MEMORY_KNOWN})",
+    "memory_jobs": f"count(*) FILTER ({_MEMORY_KNOWN})",
+    "waited_s": f'sum(CAST("start" AS HUGEINT) - submit) FILTER ({_WAITED})',
+    "ran_s": f'sum(CAST("stop" AS HUGEINT) - "start") FILTER ({_WAITED})',
+    "waited_jobs": f"count(*) FILTER ({_WAITED})",
+}
+"""The sums of `GroupUse`."""
 _UNUSED: Final = "unused_core_h"
 _IN_SQL: Final[Mapping[str, str]] = {
-    "jobs": _JOBS,
-    "core_h": _CORES,
-    "gpu_h": f"nullif({_GPUS}, 0)",
-    "cpu_h": _CPU,
-    _UNUSED: f"{_CPU_HELD} - {_CPU}",
-    "cpu_efficiency": f"{_CPU} / nullif({_CPU_HELD}, 0)",
-    "cpu_known": f"coalesce({_CPU_HELD}, 0) / nullif({_CORES}, 0)",
-    "memory_efficiency": f"{_MEMORY} / nullif({_MEMORY_ASKED}, 0)",
-    "memory_known": f"{_MEMORY_JOBS} / {_JOBS}",
-    "waiting_over_running": f"{_WAIT} / nullif({_RAN}, 0)",
-    "waiting_known": f"{_WAITED_JOBS} / {_JOBS}",
+    column: amount.format(**_AMOUNTS)
+    for column, amount in {
+        "jobs": "{jobs}",
+        "core_h": "{held_ms}",
+        "gpu_h": "nullif({gpu_ms}, 0)",
+        "cpu_h": "{cpu_ms}",
+        _UNUSED: "{cpu_held_ms} - {cpu_ms}",
+        "cpu_efficiency": "{cpu_ms} / nullif({cpu_held_ms}, 0)",
+        "cpu_known": "coalesce({cpu_held_ms}, 0) / nullif({held_ms}, 0)",
+        "memory_efficiency": "{memory_kib_ms} / nullif({memory_asked_kib_ms}, 0)",
+        "memory_known": "{memory_jobs} / {jobs}",
+        "waiting_over_running": "{waited_s} / nullif({ran_s}, 0)",
+        "waiting_known": "{waited_jobs} / {jobs}",
+    }.items()
 }
 """What the columns are sorted by where SQL selects the rows: as `GroupUse.amounts`, in any unit."""
 
@@ -116,16 +117,14 @@ def _ratio(part: int | None, whole: int | None) -> float | None:
     return None if part is None or not whole else part / whole
 
 
-class _Efficiency(msgspec.Struct):
+class _Efficiency(NamedTuple):
     """The use of each group, and of all."""
 
-    groups: list[tuple[tuple[str, ...], GroupUse]]
-    all: GroupUse
+    groups: list[tuple[Label, GroupUse]]
     total: int
     """How many groups there are."""
+    all: GroupUse
     impossible: int
-    sql: str
-    met: Met
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
@@ -135,7 +134,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     reading = EntryReading(columns_of(request, *_COLUMNS), buffers_mb=buffers_mb)
     empty = grouped_report(EFFICIENCY, context, request, (), None, sorted_by=_UNUSED)
     order = order_of(empty, request.sort)
-    made = computed(context, request, reading, "ended", lambda matching: _made(matching, request, order))
+    made, met = computed(context, request, reading, "ended", lambda matching: _made(matching, request, order))
     shown = len(made.groups)
     which = "those with most unused core hours" if request.sort is None else order.words
     note = (
@@ -154,9 +153,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         EFFICIENCY, context, request, groups, made.all.amounts(),
         sorted_by=_UNUSED,
         plots=_plots(request, made) if request.by and made.groups else (),
-        notes=(*notes, *made.met.notes()),
-        nothing=made.met.nothing(),
-        sql=made.sql,
+        notes=(*notes, *met.notes()),
+        nothing=met.nothing(),
+        sql=met.sql,
     )  # fmt: skip
     if shown == made.total:
         return report
@@ -164,31 +163,25 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 
 def _made(matching: Matching, request: ReportRequest, order: Order) -> _Efficiency:
-    grouping = Grouping.of(request, own={_JOB: JOB_LABEL})
+    grouping, of_all = Grouping.of(request, own={_JOB: JOB_LABEL}), Grouping((), ())
     possible = grouping.runs("matching", where=POSSIBLE)
-    whole = f"SELECT {', '.join(_AMOUNTS)} FROM {possible}"  # noqa: S608 - names of ours
-    everything = _use(matching.rows(whole)[0])
-    runs, backward = matching.rows('SELECT count(*), count(*) FILTER ("stop" < "start") FROM matching')[0]
-    met = Met(runs=runs, matched=runs, backward=backward)
-    made = _Efficiency([], everything, 0, runs - everything.jobs, matching.text(whole), met)
+    impossible = matching.count(f"({POSSIBLE}) IS NOT true")
+    ((_, sums),) = of_all.rows(matching, _AMOUNTS, possible)
+    everything = GroupUse(**sums)
     if not request.by or not everything.jobs:
-        return made
+        return _Efficiency([], 0, everything, impossible)
     by_job = _JOB in request.by
-    # Two clusters have jobs of one number.
-    grouped = grouping.sums(_AMOUNTS, possible, *(["cluster"] if by_job else []))
-    made.total = matching.rows(f"SELECT count(*) FROM ({grouped})")[0][0]  # noqa: S608 - as above
+    beside = ["cluster"] if by_job else []  # two clusters have jobs of one number
     sorted_by = grouping.names[order.place] if order.column.key else _IN_SQL[order.column.name]
     first = f"{sorted_by} {'DESC' if order.descending else 'ASC'} NULLS LAST, " if by_job else ""
     limit = f" LIMIT {request.top or _MOST_JOBS}" if by_job else ""
-    statement = f"{grouped} ORDER BY {first}{', '.join(grouping.names)}{limit}"
-    made.groups = [(label, _use(sums)) for label, sums in map(grouping.split, matching.rows(statement))]
-    made.sql = matching.text(statement)
-    return made
-
-
-def _use(row: Sequence[Any]) -> GroupUse:
-    jobs, held, gpus, *rest = row
-    return GroupUse(jobs, held or 0, gpus or 0, *rest)
+    in_order = f" ORDER BY {first}{', '.join(grouping.names)}{limit}"
+    rows = grouping.rows(matching, _AMOUNTS, possible, *beside, order=in_order)
+    groups = [(label, GroupUse(**amounts)) for label, amounts in rows]
+    total = len(groups)
+    if by_job:
+        ((total,),) = matching.rows(f"SELECT count(*) FROM ({grouping.sums(['1'], possible, *beside)})")  # noqa: S608 - names of ours
+    return _Efficiency(groups, total, everything, impossible)
 
 
 def _plots(request: ReportRequest, made: _Efficiency) -> tuple[Plot, ...]:

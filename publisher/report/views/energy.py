@@ -6,8 +6,7 @@ of the interval. Sums are whole millijoules and micrograms; the PUE multiplies t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,9 +22,8 @@ from publisher.report.energy import (
     highest_above,
 )
 from publisher.report.energy_use import MJ_A_KWH, EnergyUse, IdleEnergy
-from publisher.report.grouping import Grouping, grouped_report, key_axis
-from publisher.report.matching import Matching, columns_of, computed
-from publisher.report.met import Met
+from publisher.report.grouping import Grouping, Label, grouped_report, key_axis
+from publisher.report.matching import Computed, Matching, columns_of, computed
 from publisher.report.report import IDLE_NODES, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -34,25 +32,29 @@ from publisher.report.view_kind import ENERGY
 from publisher.report.views.idle_energy import idle_energy
 from publisher.text import counted
 
-_HELD: Final = "CAST({} AS HUGEINT) * wall_ms"
-_AMOUNTS: Final = (
-    "count(*)",
-    *(
-        f"sum(CASE WHEN refused IS DISTINCT FROM '{IMPOSSIBLE}' THEN {_HELD.format(of)} END)"
-        for of in ("slots", "gpus")
-    ),
-    "sum(measured_mj)",
-    "sum(modelled_mj)",
-    "sum(carbon_ug)",
-    "sum(carbon_mj)",
-    "count(measured_mj)",
-    *(f"count(measured_mj) FILTER (metered_mj > 0 AND metered_by = {method})" for method in (1, 2)),
-    "count(*) FILTER (measured_mj IS NULL AND modelled_mj IS NULL)",
-    *(f"count(*) FILTER (refused = '{why}')" for why in (SENTINEL, SHARED, ABOVE, IMPOSSIBLE)),
-    "count(*) FILTER (unchecked)",
-    f"count(*) FILTER (gib_uw > 0 AND measured_mj IS NULL AND coalesce(incomplete, 0) & {MEMORY_UNKNOWN} <> 0)",
+_HELD: Final = (
+    f"coalesce(sum(CASE WHEN refused IS DISTINCT FROM '{IMPOSSIBLE}' THEN CAST({{}} AS HUGEINT) * wall_ms END), 0)"
 )
-"""The sums of a group, in the order of `EnergyUse`."""
+_AMOUNTS: Final = {
+    "jobs": "count(*)",
+    "core_ms": _HELD.format("slots"),
+    "gpu_ms": _HELD.format("gpus"),
+    **{name: f"coalesce(sum({name}), 0)" for name in ("measured_mj", "modelled_mj", "carbon_mj")},
+    "carbon_ug": "sum(carbon_ug)",
+    "measured_jobs": "count(measured_mj)",
+    "by_ceems": "count(measured_mj) FILTER (metered_mj > 0 AND metered_by = 1)",
+    "by_file": "count(measured_mj) FILTER (metered_mj > 0 AND metered_by = 2)",
+    "unknown_jobs": "count(*) FILTER (measured_mj IS NULL AND modelled_mj IS NULL)",
+    "sentinels": f"count(*) FILTER (refused = '{SENTINEL}')",
+    "shared": f"count(*) FILTER (refused = '{SHARED}')",
+    "above": f"count(*) FILTER (refused = '{ABOVE}')",
+    "impossible": f"count(*) FILTER (refused = '{IMPOSSIBLE}')",
+    "unchecked": "count(*) FILTER (unchecked)",
+    "memory_unknown": "count(*) FILTER (gib_uw > 0 AND measured_mj IS NULL "
+    f"AND coalesce(incomplete, 0) & {MEMORY_UNKNOWN} <> 0)",
+    "backward": 'count(*) FILTER ("stop" < "start")',
+}
+"""The sums of `EnergyUse`."""
 
 _SHARED_NOTE: Final = (
     "Measured values of whole nodes are not used where [[nodes]] does not show that a job had all their cores, and no "
@@ -61,18 +63,16 @@ _SHARED_NOTE: Final = (
 _ABOVE_NOTE: Final = "Measured values above what the nodes can draw (`watts_max`) are not used"
 
 
-class _GroupedEnergy(msgspec.Struct):
+class _GroupedEnergy(NamedTuple):
     """The energy of each group, and of all."""
 
-    groups: list[tuple[tuple[str, ...], EnergyUse]]
+    groups: list[tuple[Label, EnergyUse]]
     all: EnergyUse
     highest: str
     """The highest power that was measured and is more than the nodes can draw, as the end of a sentence."""
-    sql: str
-    met: Met
 
 
-def energy_by(context: ReportContext, request: ReportRequest) -> _GroupedEnergy:
+def energy_by(context: ReportContext, request: ReportRequest) -> Computed[_GroupedEnergy]:
     """The energy of the runs of an interval by the keys of the request. Raises `UsageError` and `ConfigError`."""
     reading = EntryReading(columns_of(request, *COLUMNS))
     return computed(context, request, reading, "ended", lambda matching: _made(context, matching, request))
@@ -81,7 +81,7 @@ def energy_by(context: ReportContext, request: ReportRequest) -> _GroupedEnergy:
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
     request.require_interval()
-    made = energy_by(context, request)
+    made, met = energy_by(context, request)
     idle = None if request.filters else idle_energy(context, request)
     pue = context.config.energy.pue_thousandths
     everything = made.all.plus(idle)
@@ -97,9 +97,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         shown=(*request.by, *_shown(everything)),
         sorted_by="with_pue_kwh",
         plots=_plots(request, made, idle) if request.by and made.groups else (),
-        notes=(*_notes(context, request, made, idle), *made.met.notes()),
-        nothing=made.met.nothing(),
-        sql=made.sql,
+        notes=(*_notes(context, request, made, idle), *met.notes()),
+        nothing=met.nothing(),
+        sql=met.sql,
         facts={
             **report.facts,
             "pue": str(context.config.energy.pue),
@@ -111,18 +111,12 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 def _made(context: ReportContext, matching: Matching, request: ReportRequest) -> _GroupedEnergy:
     define_energy(matching, context.config.energy, context.config.nodes)
     grouping = Grouping.of(request)
-    statement = grouping.sums(_AMOUNTS, grouping.runs("energy"))
-    groups = [(label, _use(sums)) for label, sums in map(grouping.split, sorted(matching.rows(statement)))]
+    rows = grouping.rows(matching, _AMOUNTS, grouping.runs("energy"))
+    groups = sorted((label, EnergyUse(**sums)) for label, sums in rows)
     everything = EnergyUse.total([use for _, use in groups])
-    backward = matching.rows('SELECT count(*) FILTER ("stop" < "start") FROM matching')[0][0]
-    met = Met(runs=everything.jobs, matched=everything.jobs, backward=backward)
+    matching.note_counts(everything.jobs, everything.backward)
     highest = highest_above(matching) if everything.above else ""
-    return _GroupedEnergy(groups if request.by else [], everything, highest, matching.text(statement), met)
-
-
-def _use(row: Sequence[Any]) -> EnergyUse:
-    jobs, core_ms, gpu_ms, measured, modelled, carbon, with_carbon, *counts = row
-    return EnergyUse(jobs, core_ms or 0, gpu_ms or 0, measured or 0, modelled or 0, carbon, with_carbon or 0, *counts)
+    return _GroupedEnergy(groups if request.by else [], everything, highest)
 
 
 def _shown(use: EnergyUse) -> list[str]:

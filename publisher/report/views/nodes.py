@@ -63,7 +63,6 @@ class NodeUse:
         """`now`: up to when running jobs count."""
         self.inventory = Inventory(nodes)
         self.occupation = Occupation(edges(periods))
-        self.met = Met()
         self.forgotten = 0
         """The number of running jobs that started longer ago than jobs run."""
         self._now = now
@@ -124,7 +123,6 @@ class NodeUse:
             self._highest[numbers[number]] = max(highest, self._highest.get(numbers[number], -1))
         self.occupation.merge(other.occupation, numbers)
         self.forgotten += other.forgotten
-        self.met.add(other.met)
 
     def of(self, number: int, node: KnownNode) -> OfNode:
         """A node and what was held of it."""
@@ -156,10 +154,9 @@ def read_together(
     """
     add = [use.begin(matching) for use in uses]
     columns = frozenset(more).union(*(REQUIRED[use.resource] for use in uses))
-    for batch in matching.batches(columns, uses[0].met, runs):
+    for batch in matching.batches(columns, runs):
         yield [add_to(batch) for add_to in add]
     for use in uses:
-        use.met = uses[0].met
         use.end()
 
 
@@ -182,6 +179,8 @@ class NodeAllocations:
         self._asked_of_runs = bool(request.filters.keys() - {"host"})
         self._looked_at = re.compile(translate(request.filters.get("host", "*"))).match
         self.use = NodeUse(context.config.nodes, resource, self.periods, context.now)
+        self.met = Met()
+        """The counts of the runs that were read."""
 
     @property
     def inventory(self) -> Inventory:
@@ -195,9 +194,9 @@ class NodeAllocations:
         )
         how = self._context, self._request, self.reading(REQUIRED[self.resource])
         if each is None:
-            self.use = summed(*how, "overlapping", part)
+            self.use, self.met = summed(*how, "overlapping", part)
         else:
-            computed(*how, "overlapping", partial(self.use.read, each=each))
+            _, self.met = computed(*how, "overlapping", partial(self.use.read, each=each))
         self.know_clusters()
         return self
 
@@ -233,9 +232,8 @@ class NodeAllocations:
 
         Idle nodes of the configuration have rows if there were runs and none were filtered out.
         """
-        met = self.use.met
-        idle = rows and met.runs > 0 and not self._asked_of_runs
-        return None if idle else met.nothing()
+        idle = rows and self.met.runs > 0 and not self._asked_of_runs
+        return None if idle else self.met.nothing()
 
     def notes(self, *, by_cluster: bool = False) -> tuple[str, ...]:
         """What was inferred or estimated, and with `by_cluster`, which nodes are in no cluster."""
@@ -273,7 +271,7 @@ class NodeAllocations:
                 f"The cluster of {counted(len(stray), 'idle node')} is unknown: {them}. "
                 "Set `cluster` in the tables [[nodes]] that name them."
             )
-        return (*notes, *self.use.met.notes(LACKS.get(self.resource, 0)))
+        return (*notes, *self.met.notes(LACKS.get(self.resource, 0)))
 
     def report(
         self, rows: Iterable[tuple[Cell, ...]], plot: Plot, *columns: str, picture: Picture, shown: tuple[str, ...],
@@ -302,7 +300,7 @@ class NodeAllocations:
     @property
     def sql(self) -> str:
         """The SQL that read the runs."""
-        return self.use.met.sql
+        return self.met.sql
 
     def _is_stray(self, one: OfNode) -> bool:
         return bool(one.node.is_named and one.capacity) and self.inventory.cluster_of(one.number) is None

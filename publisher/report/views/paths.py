@@ -8,13 +8,11 @@ Yang, Wu 2016, figures 2 and 6.)
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
-
-import msgspec
 
 from publisher.report.archive import events_of
 from publisher.report.matching import OF_JOB, Matching, columns_of, computed
-from publisher.report.met import Met
 from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.row_jobs import EVENT_KINDS, last_runs, path_of
@@ -29,23 +27,15 @@ MEANINGS: Final = {
 """The letters of TORQUE and PBS."""
 
 
-class _Paths(msgspec.Struct):
-    """Jobs by the kinds of their events with the first id, or each job with its events; and how they were computed."""
-
-    rows: list[tuple[Any, ...]]
-    sql: str
-    without_events: int
-    met: Met
-
-
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: each path and its number of jobs; with a filter for jobs, all events of the matching jobs."""
     request.require_interval()
     of_jobs = "job" in request.filters
     columns = columns_of(request, "events", "run", *OF_JOB)
     reading = EntryReading(columns, running_until=context.now if request.running else None)
-    made = computed(context, request, reading, "overlapping", lambda matching: _made(matching, of_jobs=of_jobs))
-    shown, rows, kinds = _events(made.rows) if of_jobs else _counts(made.rows)
+    part = partial(_jobs, of_jobs=of_jobs)
+    (jobs, without_events), met = computed(context, request, reading, "overlapping", part)
+    shown, rows, kinds = _events(jobs) if of_jobs else _counts(jobs)
     return context.report(
         PATHS,
         request,
@@ -56,26 +46,21 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         plots=_plots(rows) if rows and not of_jobs else (),
         notes=(
             *_letters(kinds),
-            *(
-                [f"Jobs left out, because their source has no events: {made.without_events:,}."]
-                if made.without_events
-                else []
-            ),
+            *([f"Jobs left out, because their source has no events: {without_events:,}."] if without_events else []),
             *running_note(request),
         ),
-        sql=made.sql,
-        nothing=made.met.nothing() or (None if rows else "no source has events of these jobs"),
+        sql=met.sql,
+        nothing=met.nothing() or (None if rows else "no source has events of these jobs"),
         facts={"by": [] if of_jobs else ["path"]},
     )
 
 
-def _made(matching: Matching, *, of_jobs: bool) -> _Paths:
-    matched, silent = matching.rows("SELECT count(*), count(*) FILTER (events IS NULL) FROM matching")[0]
+def _jobs(matching: Matching, *, of_jobs: bool) -> tuple[list[tuple[Any, ...]], int]:
+    """Jobs by the kinds of their events with the first id, or each job with its events; and the runs without events."""
     last = last_runs("matching", "events")
     counts = f"SELECT {EVENT_KINDS} AS kinds, count(*), min(job) FROM ({last}) GROUP BY kinds"  # noqa: S608 - names of ours
-    statement = last if of_jobs else counts
-    met = Met(runs=matched, matched=matched)
-    return _Paths(matching.rows(statement), matching.text(statement), silent, met)
+    without_events = matching.count("events IS NULL")
+    return matching.rows(last if of_jobs else counts, explained=True), without_events
 
 
 def _letters(kinds: Iterable[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ job in ten waited for an hour or longer. Classes are in the order of the product
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from publisher.report.row_jobs import JOB_NUMBER
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import SCARCE
 from publisher.report.view_option import Resource
-from publisher.report.views.nodes import NodeAllocations, NodeUse, read_together
+from publisher.report.views.nodes import NodeAllocations, read_together
 from publisher.report.views.occupation import shares
 from publisher.report.views.waiting import GroupWaits, waits_of
 from publisher.text import duration_text
@@ -41,20 +41,19 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     whole = msgspec.structs.replace(request, period="year", timezone="UTC")
     allocations = [NodeAllocations(context, whole, resource) for resource in _RESOURCES]
     uses = [held.use for held in allocations]
-    waited_by: dict[Resource, dict[tuple[str, ...], GroupWaits]] = {}
 
-    def read(matching: Matching) -> NodeUse:
+    def read(matching: Matching) -> dict[Resource, dict[tuple[str, ...], GroupWaits]]:
         started = _Started(matching, request)
         for of_batch in read_together(uses, matching, {*_COLUMNS, "job"}, _RUNS):
             started.add(of_batch)
-        waited_by.update(started.waited(uses[0].inventory))
-        return uses[0]
+        return dict(started.waited(uses[0].inventory))
 
     columns = _COLUMNS.union(OF_JOB, *(REQUIRED[resource] for resource in _RESOURCES))
-    computed(context, whole, allocations[0].reading(columns), "overlapping", read)
+    waited_by, met = computed(context, whole, allocations[0].reading(columns), "overlapping", read)
     rows: list[tuple[Cell, ...]] = []
     notes: dict[str, None] = {}
     for held in allocations:
+        held.met = met
         held.know_clusters()
         for label, each in shares(held, _BY).items():
             nodes = max((share.nodes for share in each), default=0)
@@ -123,9 +122,12 @@ class _Started:
         runs = f"SELECT * FROM {self._started.name} JOIN {self._classes.name} USING (node) WHERE submit <= start"  # noqa: S608 - names of ours
         self._matching.note("-- started: the runs that began in the interval, by their first host")
         for resource in _RESOURCES:
-            waits = waits_of(self._started.query, f"({runs} AND {resource} > 0)", ["class"], of_all=False)
-            self._matching.note(waits.sql)
+            waits = waits_of(self._query, f"({runs} AND {resource} > 0)", ["class"], of_all=False)
             yield resource, {labels[int(number)]: some for (number,), some in waits.by_group.items()}
+
+    def _query(self, statement: str) -> list[Any]:
+        self._matching.note(statement)
+        return self._started.query(statement)
 
 
 def _pressure(row: tuple[Cell, ...]) -> float:

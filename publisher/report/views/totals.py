@@ -6,7 +6,7 @@ started: `interval = "started"`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -14,11 +14,10 @@ import duckdb
 import msgspec
 
 from publisher.errors import UsageError
-from publisher.report.archive import AMOUNTS
+from publisher.report.archive import AMOUNTS, CPU_UNKNOWN, MEMORY_UNKNOWN, STAGED_UNKNOWN, VIRTUAL_UNKNOWN
 from publisher.report.calendar import compared_with, zone_of
-from publisher.report.grouping import Grouping, grouped_report, key_axis
+from publisher.report.grouping import Grouping, Label, grouped_report, key_axis
 from publisher.report.matching import Matching, columns_of, summed
-from publisher.report.met import Met
 from publisher.report.plot.style import interval_text, known_sum
 from publisher.report.report import UNKNOWN_NAME, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
@@ -28,31 +27,25 @@ from publisher.report.view_kind import TOTALS
 from publisher.report.view_option import PERIODS
 from publisher.text import iso
 
-_COLUMNS: Final = (
-    "incomplete", "user_ms", "system_ms", "cpu_ms", "wall_ms", "slots", "gpus", "memory_kib", "virtual_kib",
-    "tasks_wall_ms",
-    "mem_ugb_s", "io_ugb", "iow_us", "stage_in_bytes", "stage_out_bytes",
-)  # fmt: skip
-_SUMMED: Final = (
-    "wall_ms", "user_ms", "system_ms", "cpu_ms", "slots_wall", "gpus_wall", "tasks_wall_ms", "mem_ugb_s", "io_ugb",
-    "iow_us", "stage_in_bytes", "stage_out_bytes",
-)  # fmt: skip
-_OF_GRID_ENGINE: Final = ("mem_ugb_s", "io_ugb", "iow_us")
-"""Columns in which runs of other sources have no number."""
-_SELECTED: Final = (
-    "count(*)",
-    *(f"coalesce(sum({name}), 0)" for name in _SUMMED),
-    *(f"count(*) FILTER (incomplete & {bit} <> 0)" for bit in AMOUNTS),
-    *(f"count(*) FILTER ({name} IS NULL)" for name in _OF_GRID_ENGINE),
-    'count(*) FILTER ("stop" < "start")',
-    "greatest(max(memory_kib), 0)",
-    "greatest(max(virtual_kib), 0)",
-)
-"""The amounts of a group: those of `Total`, and before its peaks the number of runs that end before they start."""
-_PEAKS: Final = 2
-_BACKWARD: Final = -3
-_PRODUCTS: Final = ("slots_wall", "gpus_wall")
-"""Sums of a product with the wall time."""
+_SUMMED: Final = {
+    "wall_ms": "wall_ms", "cpu_user_ms": "user_ms", "cpu_system_ms": "system_ms", "cpu_ms": "cpu_ms",
+    "tasks_wall_ms": "tasks_wall_ms", "memory_ugb_s": "mem_ugb_s", "io_ugb": "io_ugb", "io_wait_us": "iow_us",
+    "stage_in_bytes": "stage_in_bytes", "stage_out_bytes": "stage_out_bytes",
+}  # fmt: skip
+"""The column of each sum of `Total`; so with those below."""
+_PRODUCTS: Final = {"slots_wall_ms": "slots", "gpus_wall_ms": "gpus"}
+"""Sums of products with the wall time."""
+_LACKING: Final = {
+    "cpu_unknown": CPU_UNKNOWN, "memory_unknown": MEMORY_UNKNOWN, "virtual_unknown": VIRTUAL_UNKNOWN,
+    "staged_unknown": STAGED_UNKNOWN,
+}  # fmt: skip
+"""Numbers of runs without an amount, by the bits of `incomplete`."""
+_OF_GRID_ENGINE: Final = {
+    "memory_ugb_s_unknown": "mem_ugb_s", "io_unknown": "io_ugb", "io_wait_unknown": "iow_us",
+}  # fmt: skip
+"""Numbers of runs without an amount that other sources do not have."""
+_PEAKS: Final = {"memory_max_kib": "memory_kib", "virtual_max_kib": "virtual_kib"}
+_COLUMNS: Final = ("incomplete", *_SUMMED.values(), *_PRODUCTS.values(), *_PEAKS.values())
 _MS_IN_HOUR: Final = 3_600_000
 _GIB: Final = 1 << 30
 _SHOWN: Final = ("jobs", "wall_s", "cpu_user_s", "cpu_system_s", "cpu_s", "core_h", "share")
@@ -72,30 +65,42 @@ class Total(msgspec.Struct, frozen=True):
     Sums leave out runs whose amount is unknown; `cpu_unknown` and those after it count such runs.
     """
 
-    key: tuple[str, ...]
-    jobs: int
-    wall_ms: int
-    cpu_user_ms: int
-    cpu_system_ms: int
-    cpu_ms: int
-    slots_wall_ms: int
-    gpus_wall_ms: int
-    tasks_wall_ms: int
+    key: Label = ()
+    jobs: int = 0
+    backward: int = 0
+    """Runs that end before they start."""
+    wall_ms: int = 0
+    cpu_user_ms: int = 0
+    cpu_system_ms: int = 0
+    cpu_ms: int = 0
+    slots_wall_ms: int = 0
+    gpus_wall_ms: int = 0
+    tasks_wall_ms: int = 0
     """Wall time including every task of tightly integrated parallel jobs, as in qacct without -m."""
-    memory_ugb_s: int
-    io_ugb: int
-    io_wait_us: int
-    stage_in_bytes: int
-    stage_out_bytes: int
-    cpu_unknown: int
-    memory_unknown: int
-    virtual_unknown: int
-    staged_unknown: int
-    memory_ugb_s_unknown: int
-    io_unknown: int
-    io_wait_unknown: int
-    memory_max_kib: int
-    virtual_max_kib: int
+    memory_ugb_s: int = 0
+    io_ugb: int = 0
+    io_wait_us: int = 0
+    stage_in_bytes: int = 0
+    stage_out_bytes: int = 0
+    memory_max_kib: int = 0
+    virtual_max_kib: int = 0
+    cpu_unknown: int = 0
+    memory_unknown: int = 0
+    virtual_unknown: int = 0
+    staged_unknown: int = 0
+    memory_ugb_s_unknown: int = 0
+    io_unknown: int = 0
+    io_wait_unknown: int = 0
+
+    @classmethod
+    def of(cls, key: Label, totals: Collection[Total]) -> Total:
+        """The usage of the runs of all of them."""
+
+        def together(name: str) -> int:
+            amounts = (getattr(total, name) for total in totals)
+            return max(amounts, default=0) if name in _PEAKS else sum(amounts)
+
+        return cls(key, **{name: together(name) for name in cls.__struct_fields__[1:]})
 
     def amounts(self, of: Total) -> tuple[int | float | None, ...]:
         """The cells of the columns, with the share of the core hours of all; None for what is unknown for all runs."""
@@ -127,74 +132,67 @@ class Total(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """Totals by the keys `by`, in their order, and of all."""
+    """Totals by the keys of a request, in their order, and of all."""
 
-    by: tuple[str, ...]
     rows: tuple[Total, ...]
     all: Total
     nothing: str | None
-    notes: tuple[str, ...] = ()
-    sql: str = ""
+    notes: tuple[str, ...]
+    sql: str
 
 
 class UsageSums:
     """The usage of some runs by group, to which that of other runs can be added in any order."""
 
-    def __init__(self, rows: Iterable[tuple[tuple[str, ...], Sequence[int]]] = (), met: Met | None = None) -> None:
-        """`rows`: the label of each group, and its amounts in the order of `_SELECTED`. `met`: why there are none."""
-        self.amounts: dict[tuple[str, ...], list[int]] = {}
-        self.met = met or Met()
-        self.sql = ""
-        for label, amounts in rows:
-            self._add(label, amounts)
+    def __init__(self, groups: Iterable[Total]) -> None:
+        self.groups = {group.key: group for group in groups}
 
     def add(self, other: UsageSums) -> None:
         """Add the usage of other runs."""
-        self.met.add(other.met)
-        for label, amounts in other.amounts.items():
-            self._add(label, amounts)
+        for key, group in other.groups.items():
+            self.groups[key] = Total.of(key, (self.groups[key], group)) if key in self.groups else group
 
-    def _add(self, label: tuple[str, ...], amounts: Sequence[int]) -> None:
-        sums = self.amounts.setdefault(label, [0] * len(_SELECTED))
-        for place, amount in enumerate(amounts):
-            summed = place < len(_SELECTED) - _PEAKS
-            sums[place] = sums[place] + amount if summed else max(sums[place], amount)
-
-    def whole(self) -> list[int]:
-        """The amounts of all groups together."""
-        return UsageSums(((), amounts) for amounts in self.amounts.values()).amounts.get((), [0] * len(_SELECTED))
+    def whole(self) -> Total:
+        """The usage of all groups together."""
+        return Total.of((), self.groups.values())
 
 
 def group_sums(matching: Matching, request: ReportRequest) -> UsageSums:
     """Sum the matching runs."""
     grouping = Grouping.of(request)
-    statement = _statement(grouping, "wall_ms")
     try:
-        rows = matching.rows(statement)
+        groups = _groups(matching, grouping, "wall_ms")
     except duckdb.OutOfRangeException:  # impossible values, whose products and sums have more than 127 bits
-        rows = _exactly(matching, grouping)
-    made = UsageSums((label, amounts) for label, amounts in map(grouping.split, rows) if amounts[0])
-    made.sql = matching.text(statement)
-    if made.amounts:
-        made.met.matched = whole = made.whole()[0]
-        made.met.runs = whole
+        groups = _exactly(matching, grouping)
+    made = UsageSums(groups)
+    whole = made.whole()
+    matching.note_counts(whole.jobs, whole.backward, {bit: getattr(whole, name) for name, bit in _LACKING.items()})
     return made
 
 
-def _statement(grouping: Grouping, wall_ms: str) -> str:
-    products = (f"CAST({name.removesuffix('_wall')} AS HUGEINT) * {wall_ms} AS {name}" for name in _PRODUCTS)
-    return grouping.sums(_SELECTED, grouping.runs("matching", *products))
+def _groups(matching: Matching, grouping: Grouping, wall_ms: str) -> list[Total]:
+    amounts = {
+        "jobs": "count(*)",
+        "backward": 'count(*) FILTER ("stop" < "start")',
+        **{name: f"coalesce(sum({column}), 0)" for name, column in _SUMMED.items()},
+        **{name: f"coalesce(sum(CAST({of} AS HUGEINT) * {wall_ms}), 0)" for name, of in _PRODUCTS.items()},
+        **{name: f"count(*) FILTER (incomplete & {bit} <> 0)" for name, bit in _LACKING.items()},
+        **{name: f"count(*) FILTER ({column} IS NULL)" for name, column in _OF_GRID_ENGINE.items()},
+        **{name: f"greatest(max({column}), 0)" for name, column in _PEAKS.items()},
+    }
+    rows = grouping.rows(matching, amounts, grouping.runs("matching"))
+    return [Total(label, **sums) for label, sums in rows if sums["jobs"]]
 
 
-def _exactly(matching: Matching, grouping: Grouping) -> list[Any]:
-    """The rows of `_statement`: wall times are multiplied and summed in two halves, of which none is too large."""
-    low = [list(row) for row in matching.rows(_statement(grouping, "(wall_ms & 4294967295)"))]
-    high = dict(map(grouping.split, matching.rows(_statement(grouping, "(wall_ms >> 32)"))))
-    for row in low:
-        label, _ = grouping.split(row)
-        for place in (1 + _SUMMED.index(name) for name in _PRODUCTS):
-            row[len(label) + place] += high[label][place] << 32
-    return low
+def _exactly(matching: Matching, grouping: Grouping) -> list[Total]:
+    """As `_groups`: wall times are multiplied and summed in two halves, of which none is too large."""
+    high = {group.key: group for group in _groups(matching, grouping, "(wall_ms >> 32)")}
+    return [
+        msgspec.structs.replace(
+            low, **{name: getattr(low, name) + (getattr(high[low.key], name) << 32) for name in _PRODUCTS}
+        )
+        for low in _groups(matching, grouping, "(wall_ms & 4294967295)")
+    ]
 
 
 def totals(context: ReportContext, request: ReportRequest) -> Totals:
@@ -202,21 +200,13 @@ def totals(context: ReportContext, request: ReportRequest) -> Totals:
     request.require_interval()
     request.require_keys(TOTALS)
     columns = columns_of(request, *_COLUMNS)
-    sums = summed(context, request, EntryReading(columns), "ended", partial(group_sums, request=request))
-    groups = [_total(label, amounts) for label, amounts in sums.amounts.items()]
-    rows = tuple(sorted(groups, key=lambda total: total.key)) if request.by else ()
-    whole = sums.whole()
-    sums.met.backward = whole[_BACKWARD]
-    sums.met.lacking = dict(zip(AMOUNTS, whole[1 + len(_SUMMED) :], strict=False))
-    of_all = _total((), whole)
-    notes = sums.met.notes(sum(AMOUNTS), shows_unknown=True)
+    sums, met = summed(context, request, EntryReading(columns), "ended", partial(group_sums, request=request))
+    rows = tuple(sums.groups[key] for key in sorted(sums.groups)) if request.by else ()
+    of_all = sums.whole()
+    notes = met.notes(sum(AMOUNTS), shows_unknown=True)
     if of_all.cpu_user_ms and not of_all.cpu_system_ms:
         notes = (*notes, _UNDIVIDED)
-    return Totals(request.by, rows, of_all, sums.met.nothing(), notes, sums.sql)
-
-
-def _total(label: tuple[str, ...], amounts: Sequence[int]) -> Total:
-    return Total(label, *amounts[:_BACKWARD], *amounts[-_PEAKS:])
+    return Totals(rows, of_all, met.nothing(), notes, met.sql)
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
@@ -232,7 +222,7 @@ def _report(context: ReportContext, request: ReportRequest, made: Totals) -> Rep
     groups = ((row.key, row.amounts(made.all)) for row in made.rows)
     return grouped_report(
         TOTALS, context, request, groups, made.all.amounts(made.all),
-        shown=(*made.by, *_SHOWN, *gpus, *_MEMORY, *(_STAGED if made.all.staged else ())),
+        shown=(*request.by, *_SHOWN, *gpus, *_MEMORY, *(_STAGED if made.all.staged else ())),
         sorted_by="core_h",
         plots=_plots(made, request),
         notes=made.notes,
@@ -255,10 +245,9 @@ def _compared(report: Report, made: Totals, context: ReportContext, request: Rep
     start, stop = compared_with(request.start, request.stop, request.compare, zone_of(request.timezone))
     other = msgspec.structs.replace(request, start=start, stop=stop)
     before = totals(context, other)
-    by_key = {row.key: row for row in (before.rows if made.by else (before.all,))}
-    nothing = _total((), [0] * len(_SELECTED))
-    groups = {row.key: row for row in (made.rows if made.by else (made.all,))}
-    groups |= {key: msgspec.structs.replace(nothing, key=key) for key in by_key.keys() - groups.keys()}
+    by_key = {row.key: row for row in (before.rows if request.by else (before.all,))}
+    groups = {row.key: row for row in (made.rows if request.by else (made.all,))}
+    groups |= {key: Total(key) for key in by_key.keys() - groups.keys()}
     names = [column.name for column in TOTALS.columns]
     places = [names.index(name) for name in _COMPARED]
 
@@ -276,11 +265,11 @@ def _compared(report: Report, made: Totals, context: ReportContext, request: Rep
         report,
         columns=(*report.columns, *TOTALS.more_columns),
         rows=tuple(
-            (*key, *row.amounts(made.all), *beside(row, by_key.get(key, nothing)))
+            (*key, *row.amounts(made.all), *beside(row, by_key.get(key, Total())))
             for key, row in sorted(groups.items())
         ),
-        footer=(*report.footer, *beside(made.all, before.all)) if made.by else (),
-        shown=(*made.by, *(name for name in named if gpus or not name.startswith(_GPUS)), "share"),
+        footer=(*report.footer, *beside(made.all, before.all)) if request.by else (),
+        shown=(*request.by, *(name for name in named if gpus or not name.startswith(_GPUS)), "share"),
         notes=(*report.notes, f"{note}: {before.nothing}." if before.nothing else f"{note}.", *filter(None, also)),
         nothing=made.nothing if before.nothing else None,
         plots=_plots(made, request, before),
@@ -300,9 +289,9 @@ def _plots(made: Totals, request: ReportRequest, before: Totals | None = None) -
     rows = [*made.rows, *(before.rows if before else ())]
     if not rows:
         return ()
-    axis = next((position for position, key in enumerate(made.by) if key in PERIODS), 0)
-    layer_keys = tuple(key for position, key in enumerate(made.by) if position != axis)
-    names, places = key_axis(request, made.by[axis], sorted({row.key[axis] for row in rows}))
+    axis = next((position for position, key in enumerate(request.by) if key in PERIODS), 0)
+    layer_keys = tuple(key for position, key in enumerate(request.by) if position != axis)
+    names, places = key_axis(request, request.by[axis], sorted({row.key[axis] for row in rows}))
     layers = sorted({row.key[:axis] + row.key[axis + 1 :] for row in made.rows})
     core_h = {layer: [0.0] * len(names) for layer in layers}
     for row in made.rows:
@@ -315,7 +304,7 @@ def _plots(made: Totals, request: ReportRequest, before: Totals | None = None) -
     if earlier:
         series.append(Series(label_before, tuple(period.core_h for period in earlier), before=True))
     legend: dict[str, Any] = {"by": keys_text(layer_keys), "stacked": bool(layer_keys)}
-    plots = [TOTALS.pictures["core_h"].plot("bar", *series, keys=made.by, **legend, names_add_up=True, **places)]
+    plots = [TOTALS.pictures["core_h"].plot("bar", *series, keys=request.by, **legend, names_add_up=True, **places)]
     if made.all.staged:
         now = _by_name(made, names, axis)
         series = [Series("staged in", tuple(period.in_gib for period in now))]
@@ -323,7 +312,7 @@ def _plots(made: Totals, request: ReportRequest, before: Totals | None = None) -
         if earlier:
             both = tuple(known_sum((period.in_gib, period.out_gib)) for period in earlier)
             series.append(Series(label_before, both, before=True))
-        staged, keys = TOTALS.pictures["staged"], made.by[axis : axis + 1]
+        staged, keys = TOTALS.pictures["staged"], request.by[axis : axis + 1]
         plots.append(staged.plot("bar", *series, keys=keys, stacked=True, names_add_up=True, **places))
     return tuple(plots)
 

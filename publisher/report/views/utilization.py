@@ -13,8 +13,7 @@ from formats.utilization.report import Measure
 from publisher.errors import UsageError
 from publisher.report.archive import CPU_UNKNOWN
 from publisher.report.column_tally import ColumnTally
-from publisher.report.matching import Matching, columns_of, summed
-from publisher.report.met import Met
+from publisher.report.matching import Computed, Matching, columns_of, summed
 from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -37,7 +36,6 @@ class Tallied:
     def __init__(self, tally: ColumnTally, key: str) -> None:
         self.tally = tally
         self.labels = [] if key else [""]
-        self.met = Met()
         self._key = key
 
     def require_cells(self) -> None:
@@ -56,7 +54,6 @@ class Tallied:
         self.labels = list(known)
         self.require_cells()
         self.tally.merge(other.tally, groups)
-        self.met.add(other.met)
 
     def cells(self) -> dict[str, tuple[Bin, ...]]:
         """The bins of each group."""
@@ -72,14 +69,14 @@ def tally_part(matching: Matching, request: ReportRequest) -> Tallied:
         tallied.labels, runs = matching.grouped(key)
         tallied.require_cells()
         columns.append("group_number")
-    for batch in matching.batches(columns, tallied.met, runs):
+    for batch in matching.batches(columns, runs):
         start, stop, user_ms, system_ms, slots = map(batch.numbers, _TALLIED)
         group = batch.numbers("group_number") if request.by else None
         tallied.tally.add(start, stop, user_ms, system_ms, slots, group)
     return tallied
 
 
-def _tallied(context: ReportContext, request: ReportRequest) -> Tallied:
+def _tallied(context: ReportContext, request: ReportRequest) -> Computed[Tallied]:
     request.cut()  # an invalid request is refused before anything is read
     reading = EntryReading(columns_of(request, *_WANTED), buffers_mb=STREAMING_MB)
     return summed(context, request, reading, "overlapping", partial(tally_part, request=request))
@@ -87,14 +84,14 @@ def _tallied(context: ReportContext, request: ReportRequest) -> Tallied:
 
 def queue_per_bin(context: ReportContext, request: ReportRequest) -> list[float]:
     """How many of the matching jobs ran at once in each bin; empty if none ran. Raises `UsageError`."""
-    tallied = _tallied(context, request)
+    tallied, _ = _tallied(context, request)
     return [cell.queue for cell in tallied.cells()[""]] if tallied.tally.jobs else []
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: without a key a row for each bin; with one, for each bin and value of which anything ran."""
-    tallied = _tallied(context, request)
-    tally, met, cells, key = tallied.tally, tallied.met, tallied.cells(), "".join(request.by)
+    tallied, met = _tallied(context, request)
+    tally, cells, key = tallied.tally, tallied.cells(), "".join(request.by)
     bins, names = tally.bins, sorted(cells)
     rows = tuple(
         (cell.start, *([name] if key else []), *msgspec.structs.astuple(cell)[1:])

@@ -16,7 +16,6 @@ import msgspec
 from publisher.report.calendar import unit_for
 from publisher.report.grouping import Grouping, grouped_report, key_axis
 from publisher.report.matching import OF_JOB, Matching, columns_of, computed
-from publisher.report.met import Met
 from publisher.report.report import Cell, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.row_jobs import ELIGIBLE_WAITED, JOB_NUMBER, SIZE_NUMBER, first_runs, size_text
@@ -63,12 +62,10 @@ class WaitingTimes(msgspec.Struct):
 
     by_group: dict[_Label, GroupWaits]
     all: GroupWaits | None
-    sql: str = ""
     unknown_submission: int = 0
     """Runs whose submission is unknown or after their start."""
     left_out_in: frozenset[str] = frozenset()
     """The periods that have such runs, if the only key is a period."""
-    met: Met = msgspec.field(default_factory=Met)
 
 
 def waits_of(
@@ -93,7 +90,7 @@ def waits_of(
             "FROM counts GROUP BY waited)"
         )
         statement += f" UNION ALL {_waits((), of_waits, 'NULL, ' * len(keys))}"
-    made = WaitingTimes({}, None, statement)
+    made = WaitingTimes({}, None)
     for row in rows(statement):
         label = row[: len(keys)]
         is_all, jobs, total_s, median_s, p90_s, p99_s, longest_s, eligible_jobs, eligible_s = row[len(keys) :]
@@ -124,12 +121,9 @@ def _waits(keys: Sequence[str], counts: str, labels: str | None = None) -> str:
 def _made(matching: Matching, request: ReportRequest) -> WaitingTimes:
     grouping = Grouping.of(request, own={SIZE: SIZE_NUMBER}, at='"start"')
     runs = grouping.runs("matching", f"{JOB_NUMBER} AS job", where='submit <= "start"')
-    made = waits_of(matching.rows, runs, grouping.names)
-    made.sql = matching.text(made.sql)
-    matched, known = matching.rows('SELECT count(*), count(*) FILTER (submit <= "start") FROM matching')[0]
-    made.met = Met(runs=matched, matched=matched)
-    made.unknown_submission = matched - known
-    if matched > known and len(request.by) == 1 and request.by[0] in PERIODS:
+    made = waits_of(partial(matching.rows, explained=True), runs, grouping.names)
+    made.unknown_submission = matching.count('(submit <= "start") IS NOT true')
+    if made.unknown_submission and len(request.by) == 1 and request.by[0] in PERIODS:
         without = grouping.runs("matching", where='(submit <= "start") IS NOT true')
         left_out = matching.rows(f"SELECT DISTINCT {grouping.names[0]} FROM {without}")  # noqa: S608 - names of ours
         made.left_out_in = frozenset(period for (period,) in left_out)
@@ -141,7 +135,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     request.require_interval()
     columns = columns_of(request, *_COLUMNS, *(("slots",) if SIZE in request.by else ()))
     reading = EntryReading(columns, running_until=context.now if request.running else None)
-    waits = computed(context, request, reading, "started", partial(_made, request=request))
+    waits, met = computed(context, request, reading, "started", partial(_made, request=request))
     in_order = sorted(waits.by_group.items(), key=_label)
     groups = [(tuple(map(_word, label)), group.amounts()) for label, group in in_order]
     notes = [f"Jobs left out, because their submission is unknown or after their start: {waits.unknown_submission:,}."]
@@ -151,8 +145,8 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         sorted_by="jobs",
         plots=_plots(request, waits) if request.by and groups else (),
         notes=(*(notes if waits.unknown_submission else ()), *running_note(request)),
-        sql=waits.sql,
-        nothing=waits.met.nothing() or (None if groups else "no source reports when these jobs were submitted"),
+        sql=met.sql,
+        nothing=met.nothing() or (None if groups else "no source reports when these jobs were submitted"),
     )  # fmt: skip
 
 

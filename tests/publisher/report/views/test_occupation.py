@@ -181,7 +181,7 @@ def test_what_must_be_inferred_is_no_sum_of_months(tmp_path: Path) -> None:
 
         def part() -> NodeUse:
             reading = EntryReading(REQUIRED["cores"] | {"end"})
-            return computed(context, request, reading, "overlapping", NodeUse((), "cores", cut, NOW).read)
+            return computed(context, request, reading, "overlapping", NodeUse((), "cores", cut, NOW).read).made
 
         nothing = NodeUse((), "cores", cut, NOW)
         nothing.add(part())
