@@ -39,7 +39,7 @@ class Placed:
         self.amount = amount
 
 
-class Held(NamedTuple):
+class HeldOnNodes(NamedTuple):
     """What the runs of a batch held, by entry of `placed`: `start` and `stop` within the service of the node.
 
     `named`: the codes of the cores in `numbers`, valid until the next batch; 0 if the resource is not cores.
@@ -127,7 +127,7 @@ class Placing:
         first = order[np.flatnonzero(np.diff(part[order], prepend=0))]
         return Placed(placed.row[first], placed.host[first], placed.node[first], placed.amount[first])
 
-    def held(self, batch: RunBatch) -> Held:
+    def held(self, batch: RunBatch) -> HeldOnNodes:
         """What the runs of a batch held of each node, while it was in service."""
         placed = self.of(batch)
         since, until = self._inventory.service_bounds()[:, placed.node]
@@ -135,7 +135,7 @@ class Placing:
         stop = np.minimum(batch.numbers("stop")[placed.row], until)
         is_cores = self._resource == "cores"
         named = self._numbers.of(batch, placed) if is_cores else np.zeros(len(placed.row), np.int64)
-        return Held(batch, placed, start, stop, named, self._numbers)
+        return HeldOnNodes(batch, placed, start, stop, named, self._numbers)
 
     def _total(self, batch: RunBatch) -> Ints:
         """The total of a run, for what is not known by host."""

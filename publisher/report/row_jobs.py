@@ -26,7 +26,7 @@ from publisher.report.grouping import Grouping
 from publisher.report.integers import Ints
 from publisher.report.inventory import FOREVER, Inventory
 from publisher.report.matching import OF_JOB, SHOWN_ID, Matching
-from publisher.report.placing import REQUIRED, Held, Placed, Placing
+from publisher.report.placing import REQUIRED, HeldOnNodes, Placed, Placing
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -293,12 +293,12 @@ class _HeldOn:
         first: Ints = places[placed.amount[places] > 0]
         return first
 
-    def _in_time(self, held: Held) -> Ints:
+    def _in_time(self, held: HeldOnNodes) -> Ints:
         """The entries of runs that held the resource in the interval while the node was in service."""
         overlaps = np.minimum(held.stop, self._request.stop) > np.maximum(held.start, self._request.start)
         return np.flatnonzero((held.placed.amount > 0) & overlaps)
 
-    def _on_core(self, held: Held) -> npt.NDArray[np.bool_]:
+    def _on_core(self, held: HeldOnNodes) -> npt.NDArray[np.bool_]:
         """Whether each entry held the core: runs that name no cores count for each core that the node has."""
         assert self._core is not None
         capacity = [node.amounts.get("cores") or FOREVER for node in self._inventory.nodes]

@@ -20,7 +20,7 @@ from publisher.errors import UsageError
 from publisher.report.calendar import ReportPeriod, edges, period_axis
 from publisher.report.held_amounts import Occupation
 from publisher.report.integers import Ints
-from publisher.report.placing import Held
+from publisher.report.placing import HeldOnNodes
 from publisher.report.report import UNKNOWN_NAME, Cell, Report, Series, in_percent
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -51,7 +51,7 @@ class CoresHeld:
         self.unnamed = 0
         """The number of runs that named cores of a node, and of those that did not."""
 
-    def add(self, held: Held) -> None:
+    def add(self, held: HeldOnNodes) -> None:
         """Add what runs held."""
         placed = held.placed
         looked_at = {node: self._is_included(node) for node in np.unique(placed.node).tolist()}

@@ -17,7 +17,7 @@ import numpy as np
 from publisher.report.carbon import HOUR_S, carbon_hours
 from publisher.report.energy_use import MJ_A_KWH, IdleEnergy
 from publisher.report.held_amounts import Occupation
-from publisher.report.placing import Held
+from publisher.report.placing import HeldOnNodes
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -85,7 +85,7 @@ class _IdleCores:
             self._class_of.append(numbers.setdefault(of, len(numbers)))
             self._counts[of] = self._counts.get(of, 0) + 1
 
-    def add(self, held: Held) -> None:
+    def add(self, held: HeldOnNodes) -> None:
         """Add what the runs of a batch held."""
         nodes = self._inventory.nodes
         self._class_of += [-1] * (len(nodes) - len(self._class_of))

@@ -19,7 +19,7 @@ from publisher.report.held_amounts import MostAtOnce, Occupation
 from publisher.report.inventory import GPU_PARTS, Inventory, KnownNode
 from publisher.report.matching import Matching, RunBatch, columns_of, computed, summed
 from publisher.report.met import Met
-from publisher.report.placing import REQUIRED, Held, Placing
+from publisher.report.placing import REQUIRED, HeldOnNodes, Placing
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
@@ -74,14 +74,14 @@ class NodeUse:
         self._highest: dict[int, int] = {}
         """By node, the highest number of a core that a run named."""
 
-    def read(self, matching: Matching, each: Callable[[Held], None] | None = None) -> Self:
+    def read(self, matching: Matching, each: Callable[[HeldOnNodes], None] | None = None) -> Self:
         """Read the matching runs; `each` gets what those of a batch held."""
         for (held,) in read_together([self], matching):
             if each is not None:
                 each(held)
         return self
 
-    def begin(self, matching: Matching) -> Callable[[RunBatch], Held]:
+    def begin(self, matching: Matching) -> Callable[[RunBatch], HeldOnNodes]:
         """A function that adds what the runs of a batch held; after the last batch, `end` is called."""
         placing = Placing(self.inventory, self.resource)
         placing.meet(matching)
@@ -90,7 +90,7 @@ class NodeUse:
             self._lacking = MostAtOnce(collected, self._periods[0].start, self._periods[-1].stop)
         return partial(self._take, placing)
 
-    def _take(self, placing: Placing, batch: RunBatch) -> Held:
+    def _take(self, placing: Placing, batch: RunBatch) -> HeldOnNodes:
         held = placing.held(batch)
         placed = held.placed
         long_ago = batch.numbers("start") < self._now - FORGOTTEN_S
@@ -147,7 +147,7 @@ class NodeUse:
 
 def read_together(
     uses: Sequence[NodeUse], matching: Matching, more: Collection[str] = (), runs: str = "matching"
-) -> Iterator[list[Held]]:
+) -> Iterator[list[HeldOnNodes]]:
     """Read the matching runs once for what they used of different resources; yields what each batch held.
 
     Batches have the columns `more` too. `runs`: the relation that has the runs.
@@ -187,7 +187,7 @@ class NodeAllocations:
         """The nodes of the configuration and of the runs that were read."""
         return self.use.inventory
 
-    def read(self, each: Callable[[Held], None] | None = None) -> Self:
+    def read(self, each: Callable[[HeldOnNodes], None] | None = None) -> Self:
         """Read all runs. `each` gets what those of a batch held; with it, a cluster reads none of them."""
         part = partial(
             _use, nodes=self._context.config.nodes, resource=self.resource, periods=self.periods, now=self._context.now

@@ -15,7 +15,7 @@ import numpy as np
 from publisher.report.calendar import unit_for
 from publisher.report.inventory import Inventory
 from publisher.report.matching import OF_JOB, Matching, computed
-from publisher.report.placing import REQUIRED, Held
+from publisher.report.placing import REQUIRED, HeldOnNodes
 from publisher.report.report import Cell, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest
 from publisher.report.row_jobs import JOB_NUMBER
@@ -99,7 +99,7 @@ class _Started:
         self._started = matching.collected("started", columns)
         self._classes = matching.collected("classes_of_nodes", {"node": "UINTEGER", "class": "UINTEGER"})
 
-    def add(self, of_batch: Sequence[Held]) -> None:
+    def add(self, of_batch: Sequence[HeldOnNodes]) -> None:
         """Add the runs of a batch by what they held of each resource: they held all on the same nodes."""
         batch, placed, *_ = of_batch[0]
         rows, places = np.unique(placed.row, return_index=True)
