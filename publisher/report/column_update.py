@@ -45,6 +45,8 @@ from publisher.store.schema import runs as runs_table
 _PAGE: Final = 4_000
 _BUFFERED: Final = 262_144
 """Rows in memory while columns are made: some hundred bytes each."""
+_BUFFERED_BYTES: Final = 256 << 20
+"""Their most bytes: a run on thousands of hosts has a hundred kilobytes."""
 _FLUSHED: Final = 65_536
 """A month with so many rows in memory becomes a part."""
 FULL: Final = 262_144
@@ -75,8 +77,7 @@ class BatchReader:
     def batches(self, pages: Iterable[Rows], now: int | None = None) -> Iterator[Any]:
         """The batches of these pages; with `now`, of runs that are still running."""
         for page in pages:
-            if unknown := self._decoder.unknown(page):
-                self._decoder.learn(self._connection, unknown)
+            self._decoder.learn(self._connection, page)
             yield from (batch for batch in self._batches_of(page, now) if batch.num_rows)
 
     def _batches_of(self, page: Rows, now: int | None) -> Iterator[Any]:
@@ -174,16 +175,18 @@ class _ColumnUpdate:
         done = 0
         by_month: defaultdict[int, list[Any]] = defaultdict(list)
         rows: defaultdict[int, int] = defaultdict(int)
+        size_bytes: defaultdict[int, int] = defaultdict(int)
         for batch in self._reader.batches(pages):
             for month, some in _by_month(batch):
                 by_month[month].append(some)
                 rows[month] += some.num_rows
+                size_bytes[month] += batch.nbytes * some.num_rows // batch.num_rows
             done += batch.num_rows
             self._advanced(done, total)
-            if sum(rows.values()) >= _BUFFERED:
-                large = [month for month in rows if rows[month] >= _FLUSHED] or [max(rows, key=rows.__getitem__)]
-                for month in large:
-                    del rows[month]
+            if sum(rows.values()) >= _BUFFERED or sum(size_bytes.values()) >= _BUFFERED_BYTES:
+                large = [month for month in rows if rows[month] >= _FLUSHED]
+                for month in large or [max(size_bytes, key=size_bytes.__getitem__)]:
+                    del rows[month], size_bytes[month]
                     self._write(_table(by_month.pop(month)))
         if sum(rows.values()) < _FLUSHED:  # a few rows of many months are one part
             self._write(_table([batch for month in sorted(by_month) for batch in by_month[month]]))

@@ -412,6 +412,8 @@ def _tasks_ms(written: float | str) -> int:
     return sum(max(task.end - task.start, 0) * 1000 for task in tasks)
 
 
+_KNOWN_BYTES: Final = 16 << 20
+"""How much of classes is kept, encoded: a hundred thousand common ones."""
 _ARRAY: Final = b"\xdd"
 """MessagePack's marker of an array whose length follows in four bytes."""
 
@@ -423,19 +425,23 @@ class SlimDecoder:
         """`with_slaves`: there may be runs of DQS, of which the slaves are left out."""
         self._with_slaves = with_slaves
         self._decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[_Slim])  # type: ignore[valid-type]
+        self._known_bytes = 0
         self._facts: dict[int, bytes] = {}
         self._values: dict[int, dict[str, Any]] = {}
         """By class, the values that its runs do not store themselves, as fields of slim runs."""
 
-    def unknown(self, page: Rows) -> set[int]:
-        """The classes of a page that were not read yet."""
-        return {class_id for _, class_id, _ in page} - self._facts.keys()
-
-    def learn(self, connection: Connection, class_ids: set[int]) -> None:
-        """Read what runs of these classes share."""
-        for known in classes_by_id(connection, sorted(class_ids)):
-            self._facts[known.id] = encode(known.facts)
-            values = class_values(self._facts[known.id])
+    def learn(self, connection: Connection, page: Rows) -> None:
+        """Read what the runs of a page share with their classes, where it is not known. Where nearly each run has a
+        class of its own, because no other ran on the same hosts, earlier ones are forgotten."""
+        if self._known_bytes > _KNOWN_BYTES:
+            self._known_bytes = 0
+            self._facts.clear()
+            self._values.clear()
+        unknown = {class_id for _, class_id, _ in page} - self._facts.keys()
+        for known in classes_by_id(connection, sorted(unknown)) if unknown else ():
+            self._facts[known.id] = facts = encode(known.facts)
+            self._known_bytes += len(facts)
+            values = class_values(facts)
             self._values[known.id] = {field: values[field] for field in _FIELDS if field in values}
 
     def decoded(self, page: Rows) -> list[Any]:

@@ -16,7 +16,7 @@ from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.row_jobs import RowSelection, select_row
 from publisher.report.runs import ReportContext
-from publisher.report.tables import EntryReading
+from publisher.report.tables import EACH_JOB_MB, EntryReading
 from publisher.status.jobs import FoundJobs, found, known
 from publisher.store import runs
 from publisher.store.stored_run import StoredRun
@@ -66,7 +66,8 @@ def _matching(
     asked = msgspec.structs.replace(request, filters=named, by=(*lacking, *chosen.keys))
     until = context.now if request.running and request.interval in {"overlapping", "started"} else None
     columns = {*columns_of(asked), *chosen.columns, RUN_ID}
-    with context.tables(asked, EntryReading(columns, request.start, running_until=until)) as connection:
+    reading = EntryReading(columns, request.start, running_until=until, buffers_mb=EACH_JOB_MB)
+    with context.tables(asked, reading) as connection:
         matching = Matching(connection, asked, "ended", nameless=lacking)
         relation = "matching" if selection is None else select_row(matching, context, asked, chosen)
         ((total,),) = matching.rows(f"SELECT count(*) FROM {relation}")  # noqa: S608 - names of ours

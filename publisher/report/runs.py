@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import duckdb
+import msgspec
 
 from formats.calendar import Month, month_bounds
 from publisher.config.schema import Config
@@ -17,6 +18,7 @@ from publisher.report.archive import months_in
 from publisher.report.report import Report, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.tables import (
+    AGAIN_MB,
     EntryReading,
     OpenTables,
     archive_errors,
@@ -37,14 +39,20 @@ class ReportContext:
 
     def __init__(
         self, store: Store | None, config: Config, now: int, observer: Observer = ignore,
-        stopping: Callable[[], bool] = lambda: False,
+        stopping: Callable[[], bool] = lambda: False, least_mb: int = 0,
     ) -> None:  # fmt: skip
-        """`observer`: follows how columns are brought up to date. `stopping`: whether somebody asked to stop."""
+        """`observer`: follows how columns are brought up to date. `stopping`: whether somebody asked to stop.
+        `least_mb`: of the memory for what reads runs."""
         self.stopping = stopping
         self._store = store
         self._observer = observer
+        self._least_mb = least_mb
         self.config = config
         self.now = now
+
+    def with_more_memory(self) -> ReportContext:
+        """The same with more memory for what reads runs."""
+        return ReportContext(self._store, self.config, self.now, self._observer, self.stopping, least_mb=AGAIN_MB)
 
     @property
     def store(self) -> Store:
@@ -77,6 +85,8 @@ class ReportContext:
     def tables(self, request: ReportRequest, reading: EntryReading) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection to DuckDB with `entries` (`publisher.report.tables`): all runs that are stored now, or those of
         the archive."""
+        reading = reading.selecting(request.filters)
+        reading = msgspec.structs.replace(reading, buffers_mb=max(reading.buffers_mb, self._least_mb))
         if request.archive is not None:
             with tables_of_archive(request.archive, reading) as connection, archive_errors(request.archive):
                 yield connection

@@ -47,9 +47,12 @@ from publisher.store.file_owner import is_foreign, owner_of
 
 ENTRIES: Final = (*COLUMNS, RUN_ID)
 """The columns of `entries`."""
-STREAMING_MB, GROUPING_MB, EACH_JOB_MB = 40, 58, 80
-"""The least of DuckDB's buffers for three million runs: for what passes them on, what groups them, and what shows or
-sorts them all. What DuckDB keeps beside its buffers, and the libraries, take up to 235 MiB more."""
+STREAMING_MB, GROUPING_MB, EACH_JOB_MB, _FOUND_JOBS_MB = 30, 56, 80, 160
+"""The least of DuckDB's buffers for three million runs: for what passes them on, what groups them, what shows or sorts
+them all, and what has the ids of jobs that match a pattern, which may be most. What DuckDB keeps beside its buffers,
+and the libraries, take up to 235 MiB more."""
+AGAIN_MB: Final = 500
+"""For what failed with less. Little is enough for millions of common runs, but not where many have a thousand hosts."""
 _MOST_MB: Final = 1000
 _THREE_MILLION_BYTES: Final = 240_000_000
 """The files of three million runs. Larger ones get more buffers: groups of ten million jobs do not fit into what is
@@ -82,6 +85,10 @@ class EntryReading(msgspec.Struct, frozen=True):
     """The least of DuckDB's buffers."""
     temporary: str | None = None
     """The folder for what is spilled; None: one of the connection's own."""
+
+    def selecting(self, filters: Collection[str]) -> EntryReading:
+        """The same with memory for these filters."""
+        return msgspec.structs.replace(self, buffers_mb=_FOUND_JOBS_MB) if "job" in filters else self
 
 
 _ALL: Final = EntryReading()
@@ -296,11 +303,15 @@ def fill(
 def arrow_batches(
     connection: duckdb.DuckDBPyConnection, query: str, given: Mapping[str, Any], rows: int
 ) -> Iterator[Any]:
-    """The result of a query as record batches of at most so many rows."""
+    """The result of a query as record batches of at most so many rows. Raises the errors of DuckDB."""
     result: Any = connection.execute(query, dict(given))
     # DuckDB before 1.4 has only the older name.
     read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch
-    yield from read(rows)
+    try:
+        yield from read(rows)
+    except OSError as error:  # pyarrow's, for one of DuckDB
+        text = str(error)
+        raise (duckdb.OutOfMemoryException if text.startswith("Out of Memory") else duckdb.IOException)(text) from error
 
 
 @contextmanager

@@ -170,7 +170,7 @@ def decoding(bench: Bench) -> None:
         bench.timed(bench.size),
     ):
         for page in stored_runs(connection, 4_000):
-            decoder.learn(connection, decoder.unknown(page))
+            decoder.learn(connection, page)
             decoder.decoded(page)
 
 

@@ -13,6 +13,7 @@ from publisher.report.ranking import ranked
 from publisher.report.report import IDLE_NODES, Report
 from publisher.report.request import ReportRequest, require_cluster
 from publisher.report.runs import ReportContext, purged_note
+from publisher.report.temporary_files import ReportMemoryError
 from publisher.report.view_kind import ViewKind, view_kind
 from publisher.text import counted
 
@@ -30,7 +31,10 @@ def make(name: str, context: ReportContext, request: ReportRequest) -> Report:
     view: Callable[[ReportContext, ReportRequest], Report] = importlib.import_module(
         f"publisher.report.views.{kind.name}"
     ).view
-    made = view(context, request)
+    try:
+        made = view(context, request)
+    except ReportMemoryError:
+        made = view(context.with_more_memory(), request)
     report = ranked(made, request)
     purged = context.purged(msgspec.structs.replace(request, start=made.start, stop=made.stop)) if kind.of_runs else {}
     known_until = context.known_until(request) if kind.of_runs else None

@@ -23,6 +23,7 @@ from formats.job import Host, Job
 from publisher.api import Publisher
 from publisher.config import file as config_file
 from publisher.errors import StoreCorruptError, StoreError, UsageError
+from publisher.report import column_update, columns
 from publisher.report.column_files import ColumnFolder, ColumnManifest
 from publisher.report.column_place import column_place
 from publisher.report.request import ReportRequest
@@ -420,3 +421,19 @@ def test_a_person_whose_name_only_the_columns_have_is_taken_out(tmp_path: Path) 
     with pytest.raises(UsageError, match="no jobs of a person"):
         site.publisher.maintenance.forget(BOB)
     assert "Bob" not in kept(site)
+
+
+def test_little_at_a_time_gives_the_same_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where runs are large and each has a class of its own, few are in memory, and classes are forgotten."""
+    source = ListSource("ce1")
+    source.add(
+        *make_jobs(50), *(make_job(number, queue=f"q{number}", end=OCTOBER + number) for number in range(51, 99))
+    )
+    site = Site(tmp_path, [source], [])
+    site.collect()
+    usual = of(site)
+    assert len(usual) == 98
+    monkeypatch.setattr(columns, "_KNOWN_BYTES", -1)
+    monkeypatch.setattr(column_update, "_BUFFERED_BYTES", 1)
+    monkeypatch.setattr(column_update, "_PAGE", 10)
+    assert from_nothing(site) == usual

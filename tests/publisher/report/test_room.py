@@ -10,11 +10,17 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from formats.job import Host
 from publisher.errors import OutputError, UsageError
+from publisher.report import matching
 from publisher.report.column_files import ColumnFolder, ColumnManifest
-from publisher.report.tables import EACH_JOB_MB, STREAMING_MB, archive_errors, memory_mb
-from publisher.report.temporary_files import spilling, temporary_folder
+from publisher.report.request import ReportRequest
+from publisher.report.runs import ReportContext
+from publisher.report.tables import EACH_JOB_MB, STREAMING_MB, archive_errors, arrow_batches, memory_mb
+from publisher.report.temporary_files import ReportMemoryError, spilling, temporary_folder
+from publisher.report.views import make, occupation
 from tests.faults.full_disk import files_no_larger_than
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
 
 SORTED = (
     "SELECT count(*) FROM (SELECT row_number() OVER (ORDER BY hash(i)) AS n FROM range(4000000) t(i)) WHERE n % 7 = 3"
@@ -34,6 +40,40 @@ def test_a_full_disk_while_a_report_sorts(tmp_path: Path) -> None:
         connection.execute(SORTED).fetchall()
     assert "TMPDIR" in caught.value.hint
     assert str(tmp_path) in caught.value.hint
+
+
+def test_too_little_memory_is_not_a_lack_of_room(tmp_path: Path) -> None:
+    """Room in TMPDIR would not help. Read as Arrow, it is an error of pyarrow's, which hides that of DuckDB."""
+    wide = "SELECT repeat('x', 100000) || i AS text FROM range(2048) t(i)"
+    config = {"memory_limit": "16MB", "temp_directory": str(tmp_path)}
+    with (
+        pytest.raises(ReportMemoryError, match="needs more memory than it may have") as caught,
+        spilling(str(tmp_path)),
+        duckdb.connect(":memory:", config=config) as connection,
+    ):
+        assert [*arrow_batches(connection, wide, {}, 2048)]
+    assert "TMPDIR" not in caught.value.hint
+
+
+def test_runs_on_very_many_hosts_get_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails with little memory is computed again with more: each of these runs was on 3,000 hosts, other than
+    those of the last."""
+    hosts = [Host(name=f"node{number:05}", slots=1) for number in range(3_300)]
+    source = ListSource("ce1")
+    source.add(*(
+        make_job(number, hosts=tuple(hosts[number : number + 3_000]), slots=3_000, cores=3_000)
+        for number in range(1, 301)
+    ))  # fmt: skip
+    site = Site(tmp_path, [source], [])
+    site.collect()
+    context = ReportContext(site.publisher.store, site.config, site.now)
+    request = ReportRequest(start=NOVEMBER, stop=NOVEMBER + 30 * 86_400, by=("node",))
+    with pytest.raises(ReportMemoryError):
+        occupation.view(context, request)
+    found = make("occupation", context, request)
+    assert [row[2] for row in found.rows] == [host.name for host in hosts[1:]]
+    monkeypatch.setattr(matching, "_MOST_PLACED_BYTES", 1 << 40)
+    assert make("occupation", context, request).rows == found.rows, "batches are not cut"
 
 
 def test_where_no_temporary_folder_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +123,7 @@ def test_more_jobs_get_more_memory(tmp_path: Path) -> None:
     for file in files:
         Path(file).touch()
         os.truncate(file, 82_000_000)  # a million jobs
-    assert memory_mb([]) == memory_mb(files) - 1 == memory_mb([str(tmp_path / "gone.parquet")]) == 58
+    assert memory_mb([]) == memory_mb(files) - 1 == memory_mb([str(tmp_path / "gone.parquet")]) == 56
     with_tables = memory_mb(files, tables_bytes=60_000_000)
     assert with_tables == memory_mb(files) + 60, "classes of nearly each run are in the buffers too"
     assert memory_mb([], STREAMING_MB) < memory_mb([]) < memory_mb([], EACH_JOB_MB)
