@@ -109,9 +109,12 @@ def running_table(connection: Connection, now: int) -> Any:
 
 
 def up_to_date(
-    folder: ColumnFolder, connection: Connection, manifest: ColumnManifest | None, advanced: Advanced
-) -> ColumnManifest:
+    folder: ColumnFolder, connection: Connection, manifest: ColumnManifest | None, advanced: Advanced,
+    buffered_bytes: int = _BUFFERED_BYTES,
+) -> ColumnManifest:  # fmt: skip
     """The manifest of columns that are true for the state that this transaction reads. Called while `updating`.
+
+    `buffered_bytes`: the most of the rows in memory.
 
     Raises `StoreError` and its kinds, and `ForeignColumnsError`: then the columns are to be made from nothing.
     """
@@ -126,7 +129,7 @@ def up_to_date(
             before = manifest
         except ChangesLostError:
             pass  # of another store, or too long ago
-    update = _ColumnUpdate(folder, connection, before, advanced)
+    update = _ColumnUpdate(folder, connection, before, advanced, buffered_bytes)
     try:
         if changed is None:
             update.add(stored_runs(connection, _PAGE), count_runs(connection))
@@ -146,7 +149,11 @@ def up_to_date(
 class _ColumnUpdate:
     """The parts while they are brought up to date. `written`: new files, which nothing names yet."""
 
-    def __init__(self, folder: ColumnFolder, connection: Connection, known: ColumnManifest, advanced: Advanced) -> None:
+    def __init__(
+        self, folder: ColumnFolder, connection: Connection, known: ColumnManifest, advanced: Advanced,
+        buffered_bytes: int,
+    ) -> None:  # fmt: skip
+        self._buffered_bytes = buffered_bytes
         self._folder = folder
         self._connection = connection
         self._reader = BatchReader(connection)
@@ -183,7 +190,7 @@ class _ColumnUpdate:
                 size_bytes[month] += batch.nbytes * some.num_rows // batch.num_rows
             done += batch.num_rows
             self._advanced(done, total)
-            if sum(rows.values()) >= _BUFFERED or sum(size_bytes.values()) >= _BUFFERED_BYTES:
+            if sum(rows.values()) >= _BUFFERED or sum(size_bytes.values()) >= self._buffered_bytes:
                 large = [month for month in rows if rows[month] >= _FLUSHED]
                 for month in large or [max(size_bytes, key=size_bytes.__getitem__)]:
                     del rows[month], size_bytes[month]

@@ -421,8 +421,10 @@ _ARRAY: Final = b"\xdd"
 class SlimDecoder:
     """Decodes stored runs with what their classes share."""
 
-    def __init__(self, *, with_slaves: bool) -> None:
-        """`with_slaves`: there may be runs of DQS, of which the slaves are left out."""
+    def __init__(self, *, with_slaves: bool, most_bytes: int = _KNOWN_BYTES) -> None:
+        """`with_slaves`: there may be runs of DQS, of which the slaves are left out. `most_bytes`: of the classes that
+        are kept, encoded."""
+        self._most_bytes = most_bytes
         self._with_slaves = with_slaves
         self._decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[_Slim])  # type: ignore[valid-type]
         self._known_bytes = 0
@@ -433,7 +435,7 @@ class SlimDecoder:
     def learn(self, connection: Connection, page: Rows) -> None:
         """Read what the runs of a page share with their classes, where it is not known. Where nearly each run has a
         class of its own, because no other ran on the same hosts, earlier ones are forgotten."""
-        if self._known_bytes > _KNOWN_BYTES:
+        if self._known_bytes > self._most_bytes:
             self._known_bytes = 0
             self._facts.clear()
             self._values.clear()

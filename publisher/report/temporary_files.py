@@ -24,10 +24,6 @@ _STALE_S: Final = 86_400
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class ReportMemoryError(OutputError):
-    """What a report computes does not fit into the memory that it has."""
-
-
 @contextmanager
 def temporary_folder(prefix: str = _PREFIX) -> Iterator[str]:
     """A private folder for what a report does not keep in memory. Raises `OutputError` where none can be made.
@@ -67,15 +63,15 @@ def not_written(folder: str | Path, error: OSError) -> OutputError:
 
 @contextmanager
 def spilling(folder: str) -> Iterator[None]:
-    """Raise `OutputError` where DuckDB has no room for what does not fit into its memory, and `ReportMemoryError` where
-    its memory is too small. `folder`: for such files."""
+    """Raise `OutputError` where DuckDB has no room for what does not fit into its memory, or too little memory (then
+    `is_of_memory`). `folder`: for such files."""
     try:
         yield
     except duckdb.Error as error:
         if not is_of_room(error, folder):
             raise
         if not is_of_disk(error, folder):
-            raise ReportMemoryError(
+            raise OutputError(
                 f"the report needs more memory than it may have: {str(error).splitlines()[0]}",
                 hint="Choose a shorter interval, or fewer jobs",
             ) from error
@@ -85,20 +81,26 @@ def spilling(folder: str) -> Iterator[None]:
         ) from error
 
 
+def is_of_memory(error: OutputError) -> bool:
+    """Whether what a report computes did not fit into the memory that it had."""
+    cause = error.__cause__
+    return isinstance(cause, duckdb.Error) and _lacks_memory(cause) and not is_of_disk(cause)
+
+
 def is_of_room(error: duckdb.Error, folder: str = _PREFIX) -> bool:
     """Whether DuckDB had no room, in memory or on disk."""
-    return _is_of_memory(error) or is_of_disk(error, folder)
+    return _lacks_memory(error) or is_of_disk(error, folder)
 
 
 def is_of_disk(error: duckdb.Error, folder: str = _PREFIX) -> bool:
     """Whether DuckDB had no room on disk for what does not fit into its memory."""
     text = str(error)
-    if _is_of_memory(error):
+    if _lacks_memory(error):
         return "failed to offload" in text
     return isinstance(error, duckdb.IOException) and folder in text
 
 
-def _is_of_memory(error: duckdb.Error) -> bool:
+def _lacks_memory(error: duckdb.Error) -> bool:
     """Whether DuckDB had no memory: a statement that could not be committed for it has another error."""
     return isinstance(error, duckdb.OutOfMemoryException) or (
         isinstance(error, duckdb.TransactionException) and "failed to pin block" in str(error)

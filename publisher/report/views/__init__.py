@@ -8,12 +8,13 @@ from typing import Final
 
 import msgspec
 
+from publisher.errors import OutputError
 from publisher.report.plot.style import limited
 from publisher.report.ranking import ranked
 from publisher.report.report import IDLE_NODES, Report
 from publisher.report.request import ReportRequest, require_cluster
 from publisher.report.runs import ReportContext, purged_note
-from publisher.report.temporary_files import ReportMemoryError
+from publisher.report.temporary_files import is_of_memory
 from publisher.report.view_kind import ViewKind, view_kind
 from publisher.text import counted
 
@@ -33,7 +34,9 @@ def make(name: str, context: ReportContext, request: ReportRequest) -> Report:
     ).view
     try:
         made = view(context, request)
-    except ReportMemoryError:
+    except OutputError as error:
+        if not is_of_memory(error):
+            raise
         made = view(context.with_more_memory(), request)
     report = ranked(made, request)
     purged = context.purged(msgspec.structs.replace(request, start=made.start, stop=made.stop)) if kind.of_runs else {}

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,7 +22,6 @@ from publisher.page.auth import People
 from publisher.page.overview import headline, problems, tiles
 from publisher.page.server import offered_views
 from publisher.reason import ReasonCode
-from publisher.recording import History
 from publisher.report.view_kind import VIEW_KINDS
 from publisher.status.records import ListedRecord
 from publisher.status.status import Status
@@ -195,14 +196,29 @@ def test_who_sees_records(guarded: PageClient) -> None:
 # --- the history
 
 
-def test_the_runs_of_the_program_are_shown_with_their_errors(
-    guarded: PageClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class _OtherHistory:
+    """A publisher with these runs of the program; `count`: as it counts them."""
+
+    def __init__(self, publisher: Publisher, runs: tuple[ProgramRun, ...], count: int) -> None:
+        self._publisher = publisher
+        of_id = {run.id: run for run in runs}.get
+        self.history = SimpleNamespace(newest=lambda _: [*runs], count=lambda: count, of_id=of_id)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._publisher, name)
+
+
+def _with_runs(page: PageClient, *runs: ProgramRun, count: int | None = None) -> None:
+    """Have a page show these runs."""
+    publisher: Any = _OtherHistory(page.site.publisher, runs, len(runs) if count is None else count)
+    page.app = application(msgspec.structs.replace(page.site, publisher=publisher), ())
+
+
+def test_the_runs_of_the_program_are_shown_with_their_errors(guarded: PageClient) -> None:
     run = ProgramRun(7, "run", "host", DAY, DAY + 90, 1, msgspec.convert({
         "sources": {"ce1": {"new": 5, "changed": 1}}, "targets": {"files": {"accepted": 4, "error": "<b>down</b>"}},
     }, RunDone))  # fmt: skip
-    monkeypatch.setattr(History, "newest", lambda *_: [run])
-    monkeypatch.setattr(History, "count", lambda _: 9)
+    _with_runs(guarded, run, count=9)
     shown = guarded.ask("/history", headers=as_("boss")).text
     for text in (
         "1 of 9 runs is shown",
@@ -219,12 +235,12 @@ def test_the_runs_of_the_program_are_shown_with_their_errors(
     assert "Target files: sent 4 " in lines
 
 
-def test_one_run_is_shown_in_full(guarded: PageClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_run_is_shown_in_full(guarded: PageClient) -> None:
     run = ProgramRun(7, "reconcile", "<host>", DAY, DAY + 90, 1, msgspec.convert({
         "sources": {"ce1": {"new": 5, "error": "<b>gone</b>"}}, "error": "disk full", "problems": ["the <i>meter</i>"],
         "targets": {"files": {"accepted": 4, "held": 2}}, "reconciled": {"files": {"confirmed": 3}},
     }, RunDone))  # fmt: skip
-    monkeypatch.setattr(History, "of_id", lambda _, run_id: {7: run}.get(run_id))
+    _with_runs(guarded, run)
     shown = guarded.ask("/history/7", headers=as_("boss")).text
     for text in (
         "Run 7 of the program", "&lt;host&gt;", "reconcile", "1 min 30 s", "something waits, or failed (exit code 1)",
@@ -240,15 +256,11 @@ def test_one_run_is_shown_in_full(guarded: PageClient, monkeypatch: pytest.Monke
     assert without.headers["location"].endswith("next=%2Fhistory%2F7")
 
 
-def test_a_run_that_cannot_be_read_is_shown_as_such_beside_the_others(
-    guarded: PageClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_cannot_be_read_is_shown_as_such_beside_the_others(guarded: PageClient) -> None:
     why = "`done` of run 7 in the history cannot be read"
     damaged = ProgramRun(7, "run", "host", None, DAY + 90, 0, None, why)
     other = ProgramRun(6, "collect", "host", DAY, DAY + 90, 0, RunDone(sources={"ce1": SourceDone(new=5)}))
-    monkeypatch.setattr(History, "newest", lambda *_: [damaged, other])
-    monkeypatch.setattr(History, "count", lambda _: 2)
-    monkeypatch.setattr(History, "of_id", lambda *_: damaged)
+    _with_runs(guarded, damaged, other)
     for path in ("/history", "/history/7"):
         shown = guarded.ask(path, headers=as_("boss"))
         assert shown.status_code == 200

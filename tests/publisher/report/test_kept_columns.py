@@ -23,14 +23,16 @@ from formats.job import Host, Job
 from publisher.api import Publisher
 from publisher.config import file as config_file
 from publisher.errors import StoreCorruptError, StoreError, UsageError
-from publisher.report import column_update, columns
 from publisher.report.column_files import ColumnFolder, ColumnManifest
 from publisher.report.column_place import column_place
+from publisher.report.column_update import up_to_date
+from publisher.report.columns import SlimDecoder
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.tables import ENTRIES, EntryReading, column_folder
 from publisher.store import changes
 from publisher.store.admin import erase
+from publisher.store.report_queries import stored_runs
 from publisher.store.schema import changes as table
 from publisher.store.schema import runs
 from tests.extent import short_or_whole
@@ -423,17 +425,30 @@ def test_a_person_whose_name_only_the_columns_have_is_taken_out(tmp_path: Path) 
     assert "Bob" not in kept(site)
 
 
-def test_little_at_a_time_gives_the_same_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where runs are large and each has a class of its own, few are in memory, and classes are forgotten."""
-    source = ListSource("ce1")
-    source.add(
-        *make_jobs(50), *(make_job(number, queue=f"q{number}", end=OCTOBER + number) for number in range(51, 99))
-    )
-    site = Site(tmp_path, [source], [])
+def test_little_at_a_time_gives_the_same_columns(tmp_path: Path) -> None:
+    """Where runs are large, few are in memory."""
+    site = Site(tmp_path, [source := ListSource("ce1")], [])
+    source.add(*make_jobs(50), *(make_job(number, end=OCTOBER + number) for number in range(51, 99)))
     site.collect()
     usual = of(site)
     assert len(usual) == 98
-    monkeypatch.setattr(columns, "_KNOWN_BYTES", -1)
-    monkeypatch.setattr(column_update, "_BUFFERED_BYTES", 1)
-    monkeypatch.setattr(column_update, "_PAGE", 10)
-    assert from_nothing(site) == usual
+    kept = folder(site)
+    with kept.updating(), site.publisher.store.read() as connection:
+        up_to_date(kept, connection, None, lambda _done, _total: None, buffered_bytes=1)
+    assert of(site) == usual
+
+
+def test_classes_that_are_forgotten_are_read_again(tmp_path: Path) -> None:
+    """Where each run has a class of its own, no more are kept than those of a page."""
+    site = Site(tmp_path, [source := ListSource("ce1")], [])
+    source.add(*(make_job(number, queue=f"q{number}") for number in range(1, 41)))
+    site.collect()
+    decoded = {}
+    for most_bytes in (0, 1 << 20):
+        decoder = SlimDecoder(with_slaves=False, most_bytes=most_bytes)
+        with site.publisher.store.read() as connection:
+            for page in [*stored_runs(connection, 10)] * 2:
+                decoder.learn(connection, page)
+                decoded.setdefault(most_bytes, []).extend(decoder.decoded(page))
+    assert decoded[0] == decoded[1 << 20]
+    assert len({run.queue for run in decoded[0]}) == 40

@@ -6,13 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
 
-from formats.calendar import Month
 from formats.job import Host
 from publisher.api import Publisher
 from publisher.errors import UsageError
-from publisher.report import runs
 from publisher.report.calendar import compared_with, zone_of
 from publisher.report.output import heading, text_rows, to_csv
 from publisher.report.report import Column, Report
@@ -86,24 +83,6 @@ def test_which_keys_have_no_value_is_said_of_all_rows(tmp_path: Path) -> None:
     assert made("utilization", "queue")[1] == of_queue
     report, notes = made("efficiency", "job", "project", sort="-core_h", top=1)
     assert (report.rows[0][1], notes) == ("", [])
-
-
-def test_purged_months_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = ListSource("ce1")
-    source.add(make_job(1))
-    site = Site(tmp_path, [source], [])
-    site.collect()
-    site.reopen()
-    reads: list[Connection] = []
-
-    def months(connection: Connection) -> dict[Month, int]:
-        reads.append(connection)
-        return {Month(2026, 10): 5}
-
-    monkeypatch.setattr(runs, "runs_of_months", months)
-    report = totals(site.publisher)
-    assert (report.facts["purged"], len(reads)) == ({"2026-10": 5}, 1)
-    assert "2026-10 (5 jobs)" in report.notes[-1]
 
 
 def test_a_reservation_with_an_id_and_a_name_is_found_by_both_and_counts_under_its_id(tmp_path: Path) -> None:
