@@ -336,9 +336,9 @@ def _interval_fields(query: Mapping[str, str], now: int) -> list[Field]:
     given = [query.get("since"), query.get("until")]
     if given[0] is None or (given[1] is None and "days" in query):
         with suppress(UsageError):  # a page shows it
-            bounds = _interval(query, now, (None, None))
-            made = [(iso(bound) or "").removesuffix("T00:00:00Z") for bound in bounds]
-            given = [own if text is None else text for text, own in zip(given, made, strict=True)]
+            interval = _interval(query, now, (None, None))
+            bounds = [(iso(bound) or "").removesuffix("T00:00:00Z") for bound in interval]
+            given = [bound if text is None else text for text, bound in zip(given, bounds, strict=True)]
     return [
         Field(name=name, label=label, value=value or "", type="date" if not value or _DATE.fullmatch(value) else "text")
         for (name, label), value in zip((("since", "Since"), ("until", "Until (not included)")), given, strict=True)

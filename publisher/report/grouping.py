@@ -68,7 +68,7 @@ def grouped_report(
     """The cells of each group, with those of all as the row of the total; without keys, those of all alone. `of_all`
     None: there are no runs. `fields`: as of `ReportContext.report`."""
     by = request.by
-    known = {
+    grouped = {
         "columns": (*(Column(key, "text", key=key) for key in by), *kind.columns),
         "rows": tuple((*label, *cells) for label, cells in groups) if by or of_all is None else (of_all,),
         "footer": ("total", *[None] * (len(by) - 1), *of_all) if by and of_all else (),
@@ -77,7 +77,7 @@ def grouped_report(
             "all": {column.name: cell for column, cell in zip(kind.columns, of_all or (), strict=False)},
         },
     }
-    return context.report(kind, request, **(known | fields))
+    return context.report(kind, request, **(grouped | fields))
 
 
 def key_axis(request: ReportRequest, key: str, values: Iterable[str]) -> tuple[list[str], dict[str, Any]]:
